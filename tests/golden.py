@@ -91,7 +91,7 @@ def nudged(settings, factor):
 
 def identification(result):
     claim, history = result.certificate, result.history
-    *transitions, upper = claim.transitions
+    *transitions, upper = claim.transitions[:5]
     assert np.array_equal(upper, transitions[-1])  # all rewards are exact
     return {
         "episodes": result.episodes,

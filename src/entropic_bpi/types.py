@@ -184,7 +184,8 @@ class Transitions(NamedTuple):
     """Observed transitions: ``times[i]`` visits of row ``rows[i]`` that went to ``successors[i]``.
 
     Where rewards are learned, each of them paid something from ``rewards[i]`` to ``upper[i]``: of rewards that are known
-    exactly the two are equal, and ``upper`` may be empty if all are. Where rewards are known before, both are empty.
+    exactly the two are equal, and ``upper`` may be empty if all are. Where rewards are known before, both are empty. Where
+    declared noise is observed, ``labels`` has how often each label was drawn, law after law; elsewhere it is empty.
     """
 
     rows: Integers
@@ -192,3 +193,4 @@ class Transitions(NamedTuple):
     times: Integers
     rewards: Reals = np.empty(0)
     upper: Reals = np.empty(0)
+    labels: Integers = np.empty(0, dtype=np.int64)

@@ -89,7 +89,7 @@ SLOTS = ("successor", "low", "high")
         (("problem", "beta", None), "beta must be a finite number"),
         (("problem", "horizon", True), "horizon must be an integer"),
         (("problem", "horizon", 10**9), "policy must have shape"),
-        (("problem", "n_states", 10**15), "rewards must have shape"),
+        (("problem", "n_states", 10**15), f"state_names must be {10**15} different strings"),
         (("problem", "start", 99), "start must be an integer from 0"),
         (("problem", "state_names", ["a"]), "state_names must be 8 different strings"),
         (("policy", 0, 0, 2), "is not an action"),

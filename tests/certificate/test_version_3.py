@@ -45,7 +45,9 @@ def test_a_certificate_of_version_4_in_earlier_words_is_read_and_verified(kind, 
     again = certificate._content()
     written["provenance"]["accepted"] = []  # a key that these files lack
     written["provenance"]["rewards"] = written["claim"]["cuts"] = None
-    written["problem"] |= dict.fromkeys(("noise", "allowed", "reward", "explored"))
+    later = ("noise", "allowed", "reward", "explored", "state_labels", "action_labels", "unit", "title")
+    written["problem"] |= dict.fromkeys(later)
+    written["counts"]["labels"] = []
     assert (again["assumptions"] == written["assumptions"]) == (kind == "model")
     assert {**again, "assumptions": 0, "library": 0} == {
         **{key: value for key, value in written.items() if key != "digest"},

@@ -32,7 +32,7 @@ class NoisyCoin(gymnasium.Env):
 def test_bounds_on_rewards_follow_their_successors_when_a_row_is_complete(law):
     problem = Problem.black_box(
         3, 1, horizon=2, reward_range=(0.0, 1.0), beta=1.0, eps=0.1, delta=0.1, stationary=True,
-        state_names=("0", "1", "2", "end"), source="test", reward_law=law, max_successors=2,
+        state_labels=("0", "1", "2", "end"), source="test", reward_law=law, max_successors=2,
     )  # fmt: skip
     counts, method = Counts(problem), KL(problem)
     for successor, reward in ((0, 0.1), (1, 0.9)):  # as often as each other: their tallies do not tell them apart

@@ -20,7 +20,7 @@ LOW, HIGH = -1.0, 3.0
 def a_problem(law="random", *, observations=2, **changes):
     names = (*map(str, range(observations)), "end")
     given = {"horizon": 2, "reward_range": (LOW, HIGH), "beta": 1.0, "eps": 0.1, "delta": 0.1, "stationary": True}
-    return Problem.black_box(observations, 2, **{**given, **changes}, state_names=names, source="", reward_law=law)
+    return Problem.black_box(observations, 2, **{**given, **changes}, state_labels=names, source="", reward_law=law)
 
 
 def paid(problem, payments):

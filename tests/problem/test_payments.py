@@ -18,7 +18,7 @@ def a_problem(law="random", reward_range=(LOW, HIGH), observations=4):
     names = (*map(str, range(observations)), "end")
     return Problem.black_box(
         observations, 2, horizon=3, reward_range=reward_range, beta=1.0, eps=0.1, delta=0.1, stationary=True,
-        state_names=names, source="", reward_law=law,
+        state_labels=names, source="", reward_law=law,
     )  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def expected_table(reward_counts):
 
 
 def table_of(transitions):
-    rows, successors, times, low, high = (part.tolist() for part in transitions)
+    rows, successors, times, low, high = (part.tolist() for part in transitions[:5])
     return list(zip(rows, successors, low, high, times, strict=True))
 
 

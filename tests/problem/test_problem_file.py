@@ -55,6 +55,7 @@ SAVED = [
     {"start": "fixed", "noise": "model", "allowed": "info"},
     {"reward": {(0, 1): 0.5, ("here", (1, 2)): -1}},
     {"start": [(1, 2), "here", 3]},
+    {"state_names": ["a", "b \u00e9"], "action_names": ["x"], "unit": "€", "title": 'A "title"'},
     {"successors": {(0, 1): (1, eb.END), ((2, "x"), 0): (eb.END, eb.END)}},
 ]
 

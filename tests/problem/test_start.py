@@ -104,7 +104,7 @@ def test_another_start_is_a_contradiction_and_what_was_played_is_kept(start, mes
 @pytest.mark.parametrize("rewards", ["fixed", "random"])
 def test_counts_are_as_before_after_a_contradiction(rewards):
     problem = Problem.black_box(
-        3, 1, horizon=1, reward_range=(0, 1), **GOAL, state_names=("0", "1", "2", "end"), source="", reward_law=rewards,
+        3, 1, horizon=1, reward_range=(0, 1), **GOAL, state_labels=("0", "1", "2", "end"), source="", reward_law=rewards,
         start=[0, 1],
     )  # fmt: skip
     first = problem.n_rows - 1

@@ -178,7 +178,7 @@ def draw_paid(
         beta = math.copysign(rng.uniform(*exponents), beta) / (H * (max(high, 0.0) - min(low, 0.0)))
     problem = Problem.black_box(
         n, A, horizon=H, reward_range=(low, high), beta=beta, eps=1e-300, delta=delta, stationary=stationary,
-        state_names=(*map(str, range(n)), "end"), source="", reward_law=law,
+        state_labels=(*map(str, range(n)), "end"), source="", reward_law=law,
         start=(first := declared_first(rng, start, np.arange(n) == n - 1)),
     )  # fmt: skip
     allowed = np.ones((H, S, A, S), dtype=bool)
@@ -235,7 +235,7 @@ def draw_known(rng: np.random.Generator, sign: int, exponents: tuple[float, floa
     delta = float(rng.choice([0.05, 0.5, 0.9]))
     problem = Problem.black_box(
         n, A, horizon=H, beta=beta, eps=1e-300, delta=delta, stationary=stationary, source="", successors=rows,
-        state_names=(*map(str, range(n)), "end"), reward=known,
+        state_labels=(*map(str, range(n)), "end"), reward=known,
     )  # fmt: skip
     allowed = np.zeros((H, S, A, S), dtype=bool)
     allowed[:, :n], allowed[:, n, :, n] = follows, True

@@ -53,7 +53,7 @@ PLAY = {**GOAL, "horizon": 4, "reward_range": (0, 1), "seed": 1}
 def box(n_observations=3, n_actions=2, *, stationary=True, **declared):
     """The problem of a black box with four steps."""
     names = (*map(str, range(n_observations)), "end")
-    options = {"horizon": 4, "reward_range": (0.0, 1.0), "state_names": names, "source": "gymnasium:test", **GOAL}
+    options = {"horizon": 4, "reward_range": (0.0, 1.0), "state_labels": names, "source": "gymnasium:test", **GOAL}
     return Problem.black_box(n_observations, n_actions, stationary=stationary, **{**options, **declared})
 
 

@@ -149,7 +149,7 @@ def played_environment(rng, *, stationary, episodes=400, beta=-1.0, reward_law="
         eps=0.5,
         delta=0.1,
         stationary=stationary,
-        state_names=("0", "1", "2", "3", "end"),
+        state_labels=("0", "1", "2", "3", "end"),
         source="gymnasium:corridor",
         reward_law=reward_law,
         **declared,
@@ -987,7 +987,7 @@ def pooled_environment(n_observations, horizon, episodes, moves):
         eps=0.5,
         delta=0.1,
         stationary=True,
-        state_names=(*map(str, range(n_observations)), "end"),
+        state_labels=(*map(str, range(n_observations)), "end"),
         source="",
     )
     rows = [(s, n_observations if y < 0 else y, times) for (s, y), times in moves.items()]

@@ -16,6 +16,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -230,7 +231,7 @@ class Certificate(Summarised):
             return action
         if self._of_a_log:
             return self._logged_actions[action]
-        name = self.problem.action_names[action]
+        name = self.problem.labels[1][action]
         try:
             return ast.literal_eval(name)
         except (ValueError, SyntaxError, MemoryError, RecursionError):  # in a file that is not ours
@@ -276,11 +277,13 @@ class Certificate(Summarised):
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        return {name: number for number, name in enumerate(self.problem.state_names)}
+        """The number of each state, by its label or by the name that is declared for it."""
+        names = dict(zip(self.problem.state_names, count()))
+        return names | dict(zip(self.problem.labels[0], count()))
 
     @cached_property
     def _logged_actions(self) -> list[Any]:
-        return labels_behind(self.problem.action_names)
+        return labels_behind(self.problem.labels[1])
 
     @property
     def _of_a_log(self) -> bool:

@@ -46,7 +46,7 @@ _REWORDED = {
     " and that transitions do not depend": ", that transitions do not depend",
 }
 # Declarations that earlier files of these versions do not have.
-_ADDED = ("noise", "allowed", "reward")
+_ADDED = ("noise", "allowed", "reward", "state_labels", "action_labels", "unit", "title")
 # What has the same name in the file, what is in its claim, and what of that follows from the rest.
 _PLAIN = ("method", "constants", "provenance", "assumptions", "policy")
 _CLAIM = ("lower", "upper", "gap", "reached", "test", "cells", "cuts")
@@ -130,6 +130,9 @@ def _in_this_version(content: dict[str, Any]) -> dict[str, Any]:
     content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
     content["claim"] = {"cuts": None, **content["claim"]}
     content["problem"] = {**dict.fromkeys((*_ADDED, "explored")), **content["problem"]}
+    if content["problem"]["noise"] is not None:
+        content["problem"]["noise"] = {"observed": False, **content["problem"]["noise"]}
+    content["counts"] = {"labels": [], **content["counts"]}
     said = content["assumptions"]
     for old, new in _REWORDED.items():
         said = [sentence.replace(old, new) for sentence in said]
@@ -196,6 +199,8 @@ def _read_problem(content: Any) -> Problem:
         "rewards": _optional(partial(table, kind=float)),
         "state_names": partial(codec.names, length=n_states),
         "action_names": partial(codec.names, length=n_actions),
+        "state_labels": _optional(partial(codec.names, length=n_states)),
+        "action_labels": _optional(partial(codec.names, length=n_actions)),
     }
     values = codec.read_fields(
         Problem, {name: given[key] for name, key in _OF_THE_PROBLEM.items()}, _OF_THE_PROBLEM, readers

@@ -75,10 +75,11 @@ def _check_masks(problem: Problem) -> None:
 def _check_mechanics(problem: Problem) -> None:
     """Refuse labels of a pair that lead to none of its slots, and slots without a label."""
     assert problem.noise is not None
-    labels, law, classes = problem.noise
+    labels, law, classes, observed = problem.noise
     pairs, used = problem.n_states * problem.n_actions, problem.slots.used
     fits = labels and all(labels) and problem.stationary and not problem.random_rewards
     require(fits, "noise needs labels, stationary transitions and fixed rewards")
+    require(problem.black_box_rewards or not observed, "noise.observed is for environments")
     _check_indices("noise.law", law, pairs, 0, len(labels) - 1)
     sizes = np.array([len(names) for names in labels])[law]
     _check_indices("noise.classes", classes, int(sizes.sum()), 0, int(used.max()))
@@ -126,11 +127,12 @@ def check_transitions(problem: Problem, transitions: Transitions, episodes: int,
 
     ``longest``: the steps of the longest episode, where they come from a log.
     """
-    rows, successors, times, rewards, upper = transitions
+    rows, successors, times, rewards, upper, labels = transitions
     entries, learned, slots = len(rows), problem.black_box_rewards, problem.slots
     _check_indices("counts.rows", rows, entries, 0, problem.n_rows - 1)
     _check_indices("counts.successors", successors, entries, 0, problem.n_states - 1)
     _check_indices("counts.times", times, entries, 1, LARGEST_COUNT)
+    _check_indices("counts.labels", labels, problem.n_observed_labels, 0, LARGEST_COUNT)
     few = episodes >= 0 and times.sum(dtype=float) <= LARGEST_COUNT
     require(few, f"counts must be of 0 to {LARGEST_COUNT} episodes and steps")
     for name, column in (("rewards", rewards), ("upper", upper)):
@@ -213,9 +215,15 @@ def _is_black_box(problem: Problem) -> bool:
         risk=problem.risk,
         eps=problem.eps,
         delta=problem.delta,
-        state_names=problem.state_names,
+        state_labels=problem.labels[0],
         source=problem.source_hash,
-        **{**declarations, "reward_range": (low, high), "successors": declared},
+        **{
+            **declarations,
+            "reward_range": (low, high),
+            "successors": declared,
+            "state_names": None,
+            "action_names": None,
+        },
     )
     return wanted.successors == problem.successors and all(
         np.array_equal(mine, theirs) for mine, theirs in zip(slots, wanted.slots, strict=True)

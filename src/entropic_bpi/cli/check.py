@@ -88,7 +88,15 @@ def _verdict(result: eb.Verification) -> list[Fact]:
     return [Fact("ok", result.ok, "verdict", verdict), *several("problems", result.problems, "problem")]
 
 
-def report(run: Path, *, out: Path, grid: str | None = None, actions: str | None = None) -> Answer:
+def report(
+    run: Path,
+    *,
+    out: Path,
+    grid: str | None = None,
+    actions: str | None = None,
+    unit: str | None = None,
+    title: str | None = None,
+) -> Answer:
     """Write a report: one HTML file with the claim, its assumptions, the policy, and how to check it.
 
     The page needs only a browser. The certificate is verified; if that fails, the page has a red header that says so, and
@@ -111,9 +119,13 @@ def report(run: Path, *, out: Path, grid: str | None = None, actions: str | None
         Draw a map: the first states are its cells, row by row.
     actions : A,B,...
         Names for the actions, in their order.
+    unit : UNIT
+        The unit of the rewards, such as €. Default: the declared one.
+    title : TITLE
+        The title of the page. Default: the declared one.
     """
     names = None if actions is None else [part.strip() for part in actions.split(",")]
-    checked = eb.report.write(run, _page(out), grid=_shape(grid), actions=names)
+    checked = eb.report.write(run, _page(out), grid=_shape(grid), actions=names, unit=unit, title=title)
     facts = [*_verdict(checked), Fact("report", str(out)), line(f"written  {out}: open it in a browser")]
     return Answer(facts, ("verify", certificate_in(run)), checked.ok)
 

@@ -187,7 +187,8 @@ def _interrupted(out: Path | None, result: eb.Identification | None) -> None:
 def _write(out: Path, result: eb.Identification) -> None:
     claim, history = result.certificate, result.history
     write_csv(out / HISTORY, history.dtype.names or (), history.tolist())
-    eb.plots.save(eb.plots.interval(history, eps=claim.eps, delta=claim.delta), out / PLOT)
+    drawn = eb.plots.interval(history, eps=claim.eps, delta=claim.delta, unit=claim.problem.unit)
+    eb.plots.save(drawn, out / PLOT)
     claim.save(out / CERTIFICATE)
 
 

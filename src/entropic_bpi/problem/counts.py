@@ -12,25 +12,17 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from entropic_bpi.compile.decorators import compiled
+from entropic_bpi.compile.decorators import compiled, inlined
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.declarations import FIXED
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.reward_counts import (
-    RewardCounts,
-    cell_edges,
-    copied,
-    has_room,
-    new_reward_counts,
-    record_reward,
-)
+from entropic_bpi.problem.reward_counts import cell_edges, new_reward_counts
 from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.types import Transitions
 
 _FORBIDDEN = -1
 _FULL = -2
 _CONTRADICTED = -3
-_NO_ROOM_TO_PAY = -4
 
 
 class CountArrays(NamedTuple):
@@ -52,6 +44,14 @@ class CountArrays(NamedTuple):
     end: np.ndarray
 
 
+@inlined
+def _copy(arrays: CountArrays, source: int, target: int) -> None:
+    arrays.successor[target] = arrays.successor[source]
+    arrays.tally[target] = arrays.tally[source]
+    for t in range(arrays.low.shape[0]):
+        arrays.low[t, target], arrays.high[t, target] = arrays.low[t, source], arrays.high[t, source]
+
+
 @compiled
 def _move(arrays: CountArrays, row: int, room: int) -> bool:
     """Give ``row`` a place of its own with ``room`` slots at the end of the pool; False if the pool is full."""
@@ -59,11 +59,7 @@ def _move(arrays: CountArrays, row: int, room: int) -> bool:
     if new + room > arrays.successor.size:
         return False
     for i in range(arrays.used[row]):
-        arrays.successor[new + i] = arrays.successor[old + i]
-        arrays.tally[new + i] = arrays.tally[old + i]
-        for t in range(arrays.low.shape[0]):
-            arrays.low[t, new + i] = arrays.low[t, old + i]
-            arrays.high[t, new + i] = arrays.high[t, old + i]
+        _copy(arrays, old + i, new + i)
     arrays.begin[row] = new
     arrays.capacity[row] = room
     arrays.end[0] = new + room
@@ -167,11 +163,7 @@ def _close_if_complete(arrays: CountArrays, row: int) -> None:
     kept = begin
     for j in range(begin, begin + used):
         if arrays.tally[j] > 0:
-            arrays.successor[kept] = arrays.successor[j]
-            arrays.tally[kept] = arrays.tally[j]
-            for t in range(arrays.low.shape[0]):
-                arrays.low[t, kept] = arrays.low[t, j]
-                arrays.high[t, kept] = arrays.high[t, j]
+            _copy(arrays, j, kept)
             kept += 1
     arrays.used[row] = kept - begin
 
@@ -196,27 +188,6 @@ def _record_outcomes(
 
 
 @compiled
-def _record_paid(
-    arrays: CountArrays,
-    n_states: int,
-    reward_counts: RewardCounts,
-    edges: np.ndarray,
-    transitions: Transitions,
-    first: int,
-) -> tuple[int, int]:
-    """``_record_all`` where random rewards are learned."""
-    for i in range(first, transitions.rows.size):
-        row, successor, times = transitions.rows[i], transitions.successors[i], transitions.times[i]
-        if not has_room(reward_counts, row):
-            return i, _NO_ROOM_TO_PAY
-        slot = record(arrays, n_states, row, successor, times)
-        if slot < 0:
-            return i, slot
-        record_reward(reward_counts, edges, row, successor, transitions.rewards[i], transitions.upper[i], times)
-    return transitions.rows.size, 0
-
-
-@compiled
 def _record_all(arrays: CountArrays, n_states: int, transitions: Transitions, first: int) -> tuple[int, int]:
     """Record from index ``first`` on; the index that could not be recorded and why, or the length and 0."""
     for i in range(first, transitions.rows.size):
@@ -237,7 +208,8 @@ def spare_slots(problem: Problem) -> int:
 class Counts:
     """Visit counts of a :class:`~entropic_bpi.problem.problem.Problem` and the number of episodes behind them.
 
-    Where rewards are random, ``reward_counts`` has what was paid; elsewhere it stays empty.
+    Where rewards are random, ``reward_counts`` has what was paid; elsewhere it stays empty. Where declared noise is
+    observed, ``labels`` has how often each label was drawn.
     As long as ``origin`` is the same object, counts only grew: a row with the same visits as before is as it was.
     """
 
@@ -265,6 +237,7 @@ class Counts:
             end=np.array([n_slots]),
         )
         self.reward_counts = new_reward_counts(problem.n_rows if problem.random_rewards else 0)
+        self.labels = np.zeros(problem.n_observed_labels, dtype=np.int64)
 
     @classmethod
     def of(cls, problem: Problem, transitions: Transitions, episodes: int) -> Counts:
@@ -300,17 +273,16 @@ class Counts:
         assert transitions.rewards.size == learned * transitions.rows.size
         if learned and not transitions.upper.size:
             transitions = transitions._replace(upper=transitions.rewards)
+        if transitions.labels.size != self.labels.size:
+            raise InvalidProblemError("the labels of noise with observed= must be seen at every visit, and only there")
         declared = problem.successors != "unknown" or problem.max_successors is not None
         declared = declared or (problem.artificial and problem.start is not None)
         before = self.state() if learned or declared else None
-        while True:
+        code = _FULL
+        while code == _FULL:
             first, code = self._record(transitions, first)
             if code == _FULL:
                 self.reserve(self.arrays.successor.size)
-            elif code == _NO_ROOM_TO_PAY:
-                self.reward_counts = copied(self.reward_counts, max(1024, self.reward_counts.times.size))
-            else:
-                break
         if code < 0:
             assert before is not None
             self.restore(before)
@@ -326,14 +298,15 @@ class Counts:
                 f"(after {self.episodes} episodes, which are kept)"
             )
         self.episodes += episodes
+        self.labels = self.labels + transitions.labels
+        if problem.random_rewards and transitions.rows.size:
+            edges = cell_edges(*problem.declared_range)
+            self.reward_counts = self.reward_counts.with_transitions(transitions, edges)
 
     def _record(self, transitions: Transitions, first: int) -> tuple[int, int]:
         """Record from index ``first`` on; the index that could not be recorded and why, or the length and 0."""
         problem, arrays = self.problem, self.arrays
-        if problem.random_rewards:
-            edges = cell_edges(*problem.declared_range)
-            return _record_paid(arrays, problem.n_states, self.reward_counts, edges, transitions, first)
-        if problem.black_box_rewards:
+        if problem.black_box_rewards and not problem.random_rewards:
             return _record_outcomes(
                 arrays, problem.n_states, problem.n_actions, problem.same_reward, transitions, first
             )
@@ -341,31 +314,22 @@ class Counts:
 
     def refuse(self, row: int, successor: int, reward: float | None = None) -> NoReturn:
         """Report an outcome that contradicts the declared successors, or how many of them there are at most."""
-        problem, slots = self.problem, self.problem.slots
-        if problem.artificial and problem.start is not None and row == problem.n_rows - 1:
-            self._refuse_start(problem.state_names[successor])
-        went = f"{problem.describe(row)} went to state {problem.state_names[successor]!r}"
-        if problem.noise is not None:
-            paid = "" if reward is None else f" with reward {reward}"
-            raise InvalidProblemError(
-                f"the declared noise is wrong: {went}{paid}, which no label explains (after {self.episodes} episodes, which "
-                "are kept)"
-            )
+        problem, slots, state = self.problem, self.problem.slots, self.problem.state_names[successor]
+        paid = "" if reward is None else f" with reward {reward}"
+        went = f"{problem.describe(row)} went to state {state!r}"
         listed = slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]]
-        if successor in listed or problem.n_states in listed:
-            most, paid = int(problem.max_outcomes[row]), "" if reward is None else f" with reward {reward}"
+        if problem.artificial and problem.start is not None and row == problem.n_rows - 1:
+            wrong = "the first one in another" if problem.start == FIXED else "which is not among the declared ones"
+            wrong = f"the declared start is wrong: an episode started in state {state!r}, {wrong}"
+        elif problem.noise is not None:
+            wrong = f"the declared noise is wrong: {went}{paid}, which no label explains"
+        elif successor in listed or problem.n_states in listed:
+            most = int(problem.max_outcomes[row])
             others = "another outcome" if most == 1 else f"{most} other outcomes"
             wrong = f"max_successors={most} is wrong: {went}{paid}, but had {others} before"
         else:
             wrong = f"the declared successors are wrong: {went}, which was declared impossible"
         raise InvalidProblemError(f"{wrong} (after {self.episodes} episodes, which are kept)")
-
-    def _refuse_start(self, state: str) -> NoReturn:
-        wrong = "the first one in another" if self.problem.start == FIXED else "which is not among the declared ones"
-        raise InvalidProblemError(
-            f"the declared start is wrong: an episode started in state {state!r}, {wrong} "
-            f"(after {self.episodes} episodes, which are kept)"
-        )
 
     def occupied_slots(self) -> tuple[np.ndarray, np.ndarray]:
         """The slots of every row that was visited, and their rows."""
@@ -383,21 +347,18 @@ class Counts:
         rows, slots, times = rows[times > 0], slots[times > 0], times[times > 0]
         if problem.random_rewards:
             return self._paid(rows * problem.n_states + arrays.successor[slots])
-        rewards = (arrays.low[0, slots], arrays.high[0, slots]) if problem.black_box_rewards else ()
-        return Transitions(rows, arrays.successor[slots], times, *rewards)
+        found = Transitions(rows, arrays.successor[slots], times, labels=self.labels)
+        if problem.black_box_rewards:
+            found = found._replace(rewards=arrays.low[0, slots], upper=arrays.high[0, slots])
+        return found
 
     def _paid(self, order: np.ndarray) -> Transitions:
         """Every payment seen, those of a transition together; ``order`` lists transitions as ``row * S + successor``."""
-        reward_counts = self.reward_counts
-        rows = np.repeat(np.arange(len(reward_counts.used)), reward_counts.used)
-        first = np.cumsum(reward_counts.used) - reward_counts.used
-        entries = np.arange(len(rows)) + np.repeat(reward_counts.begin - first, reward_counts.used)
-        sorter = np.argsort(order)
-        place = sorter[np.searchsorted(order[sorter], rows * self.problem.n_states + reward_counts.successor[entries])]
-        wanted = np.argsort(place, kind="stable")
-        entries = entries[wanted]
-        columns = (reward_counts.successor, reward_counts.times, reward_counts.low, reward_counts.high)
-        return Transitions(rows[wanted], *(column[entries] for column in columns))
+        seen = self.reward_counts
+        sorter, keys = np.argsort(order), seen.rows * self.problem.n_states + seen.successor
+        wanted = np.argsort(sorter[np.searchsorted(order[sorter], keys)], kind="stable")
+        columns = (seen.rows, seen.successor, seen.times, seen.low, seen.high)
+        return Transitions(*(column[wanted] for column in columns))
 
     def transitions(self) -> Transitions:
         """Every transition seen, sorted by row and successor: the counts in their canonical form."""
@@ -410,12 +371,14 @@ class Counts:
             name: array[..., :end].copy() if name in ("successor", "tally", "low", "high") else array.copy()
             for name, array in self.arrays._asdict().items()
         }
-        return {"episodes": self.episodes, "reward_counts": copied(self.reward_counts), **arrays}
+        kept = {name: getattr(self, name) for name in ("episodes", "labels", "reward_counts")}
+        return {**kept, **arrays}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.episodes = int(state["episodes"])
+        self.episodes, self.labels, self.reward_counts = (
+            state[name] for name in ("episodes", "labels", "reward_counts")
+        )
         self.arrays = CountArrays(**{name: np.array(state[name]) for name in CountArrays._fields})
-        self.reward_counts = copied(state["reward_counts"])
         self.origin = object()
         self.reserve(max(spare_slots(self.problem), 1024))
 
@@ -424,7 +387,9 @@ def in_order(seen: Transitions) -> Transitions:
     """Transitions sorted by row, successor and, where it is learned, reward."""
     learned = (seen.rewards,) if seen.rewards.size else ()
     order = np.lexsort((*learned, seen.successors, seen.rows))
-    return Transitions(*(array[order] if array.size else array for array in seen))
+    return seen._replace(
+        **{name: array[order] for name, array in seen._asdict().items() if array.size and name != "labels"}
+    )
 
 
 def _padded(array: np.ndarray, length: int) -> np.ndarray:

@@ -9,7 +9,7 @@ independently, in :mod:`entropic_bpi.verification`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -17,21 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import sentences
-from entropic_bpi.problem.toml_values import (
-    masks_from_toml,
-    noise_from_toml,
-    rewards_from_toml,
-    start_from_toml,
-    successors_from_toml,
-)
-from entropic_bpi.tools.checks import (
-    LARGEST_COUNT,
-    check_choice,
-    check_flag,
-    check_integer,
-    check_probability,
-    check_range,
-)
+from entropic_bpi.problem import toml_values as toml
+from entropic_bpi.tools import checks
 from entropic_bpi.tools.text import parse_literal, shown
 
 if TYPE_CHECKING:
@@ -111,6 +98,16 @@ def _entry(check: Callable[[str, Any], Any], help: str, kind: Any = None, **rest
     return field(default=None, metadata={"entry": Entry(check, help, kind, **rest)})
 
 
+def _named(check: Callable[[str, Any], Any], help: str, metavar: str | None = None) -> Any:
+    """Return an entry that is no part of the proof; a list of names is typed with commas between them."""
+    from_text = None if metavar is None else _split
+    return _entry(check, help, str, metavar=metavar, section="names", from_text=from_text)
+
+
+def _split(text: str) -> list[str]:
+    return text.split(",")
+
+
 def _check_start(name: str, value: Any) -> Any:
     """Return one state, a list of them, or "fixed"; one that is neither an integer nor text as a list of one."""
     if isinstance(value, list) and not value:
@@ -121,7 +118,7 @@ def _check_start(name: str, value: Any) -> Any:
 def _check_allowed(name: str, value: Any) -> Any:
     """Return what allows actions, of which a word must be "info"; the source checks the rest."""
     value = _as_array(name, value)
-    return check_choice(name, value, (INFO,)) if isinstance(value, str) else value
+    return checks.check_choice(name, value, (INFO,)) if isinstance(value, str) else value
 
 
 def _check_noise(name: str, value: Any) -> Any:
@@ -149,8 +146,17 @@ def _check_reward(name: str, value: Any) -> Any:
     return array if array.ndim == 3 else array[..., None]
 
 
-def _check_reward_law(name: str, value: Any) -> str:
-    return check_choice(name, value, REWARD_LAWS)
+def _check_names(name: str, value: Any) -> Any:
+    """Return a sequence of names; whether there are as many as are needed, and different ones, is checked by the problem."""
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise InvalidProblemError(f"{name} must be a list of names, got {shown(value)}")
+    return value if isinstance(value, list | tuple) else tuple(value)
+
+
+def _check_text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise InvalidProblemError(f"{name} must be a text, got {shown(value)}")
+    return value
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -185,6 +191,10 @@ class Declarations:
         The known rewards of an environment or a log.
     noise : Noise or "model"
         The outcome is a known function of state, action and a random label whose law is unknown.
+    state_names, action_names : sequence of str
+        Names for tables, plots, reports and files, in the order of the states and of the actions.
+    unit, title : str
+        The unit of the rewards, such as ``"€"``, and a title, for tables and reports.
 
     Examples
     --------
@@ -193,20 +203,20 @@ class Declarations:
     {'horizon': 10, 'reward_range': (0.0, 1.0)}
     """
 
-    horizon: int | None = _entry(check_integer, "Number of steps that count.", int)
+    horizon: int | None = _entry(checks.check_integer, "Number of steps that count.", int)
     stationary: bool | None = _entry(
-        check_flag, "Transitions are the same at every step.", bool, sentence=sentences.stationary
+        checks.check_flag, "Transitions are the same at every step.", bool, sentence=sentences.stationary
     )
     successors: Any = _entry(  # noqa: RUF009
         _as_array,
         "The possible next states: those of the model, or a boolean array (S, A, S).",
         str,
         metavar="model|FILE.npy",
-        from_toml=successors_from_toml,
+        from_toml=toml.successors_from_toml,
         sentence=sentences.successors,
     )
     max_states: int | None = _entry(
-        check_integer,
+        checks.check_integer,
         "Upper bound on the number of distinct observations.",
         int,
         not_for={
@@ -215,13 +225,13 @@ class Declarations:
         sentence=sentences.max_states,
     )
     max_successors: int | None = _entry(
-        partial(check_integer, at_most=LARGEST_COUNT),
+        partial(checks.check_integer, at_most=checks.LARGEST_COUNT),
         "Every state-action pair has at most this many different outcomes.",
         int,
         sentence=sentences.max_successors,
     )
     return_range: tuple[float, float] | None = _entry(
-        check_range,
+        checks.check_range,
         "The return of every episode lies in this range, whatever is played.",
         tuple[float, float],
         metavar="LOW HIGH",
@@ -234,7 +244,7 @@ class Declarations:
         sentence=sentences.return_range,
     )
     reward_range: tuple[float, float] | None = _entry(
-        check_range,
+        checks.check_range,
         "The range of the rewards, seen or not.",
         tuple[float, float],
         metavar="LOW HIGH",
@@ -242,7 +252,7 @@ class Declarations:
         sentence=sentences.rewards,
     )
     reward_law: str | None = _entry(
-        _check_reward_law,
+        partial(checks.check_choice, choices=REWARD_LAWS),
         "The reward given state, action and next state: fixed, random, or random-pair (independent of the next state).",
         str,
         neutral="fixed",
@@ -252,7 +262,7 @@ class Declarations:
         },
     )
     discount: float | None = _entry(
-        check_probability,
+        checks.check_probability,
         "Discount factor of a return that never ends.",
         float,
         not_for={
@@ -266,7 +276,7 @@ class Declarations:
         "The first state, a list of the possible ones, or fixed: every episode starts where the first one does.",
         Any,
         metavar="STATE|[STATE,...]|fixed",
-        from_toml=start_from_toml,
+        from_toml=toml.start_from_toml,
         from_text=parse_literal,
         sentence=sentences.start,
     )
@@ -280,7 +290,7 @@ class Declarations:
             "max_successors": "noise says what may follow",
             "max_states": "the outcomes of noise are states, which must be listed",
         },
-        from_toml=noise_from_toml,
+        from_toml=toml.noise_from_toml,
         sentence=sentences.noise,
     )
 
@@ -289,7 +299,7 @@ class Declarations:
         "The actions that may be played: a boolean array (S, A) or (H, S, A), or info (the environment's action_mask).",
         str,
         metavar="info|FILE.npy",
-        from_toml=masks_from_toml,
+        from_toml=toml.masks_from_toml,
         sentence=sentences.allowed,
     )
 
@@ -306,8 +316,12 @@ class Declarations:
             "max_states": "a known reward needs states that are listed",
             "noise": "the outcome of a label has its reward",
         },
-        from_toml=rewards_from_toml,
+        from_toml=toml.rewards_from_toml,
     )
+    state_names: Any = _named(_check_names, "Names of the states, in their order.", metavar="NAME,...")  # noqa: RUF009
+    action_names: Any = _named(_check_names, "Names of the actions, in their order.", metavar="NAME,...")  # noqa: RUF009
+    unit: str | None = _named(_check_text, "The unit of the rewards, such as €.")
+    title: str | None = _named(_check_text, "A title for tables and reports.")
 
     def __post_init__(self) -> None:
         for name, entry in ENTRIES.items():

@@ -7,7 +7,7 @@ reward of its state and action.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.rows import EXPLICIT_STATES
 from entropic_bpi.problem.sentences import END_REWARDS
-from entropic_bpi.tools.checks import check_finite
+from entropic_bpi.tools.checks import ask, check_finite
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END, Transitions
 
@@ -114,7 +114,7 @@ def _table(declared: Any, states: Any, actions: Any, needed: np.ndarray) -> np.n
     table = np.full((n, many, n + 1), np.nan)
     if isinstance(declared, Mapping):
         for key, reward in declared.items():
-            place = _place(key, states, actions)
+            place = key_in_numbers("reward", key, states, actions, following=True)
             table[place] = check_finite(f"reward[{shown(key)}]", reward)
     elif callable(declared):
         if needed.sum() > _MOST_VALUES:
@@ -122,7 +122,9 @@ def _table(declared: Any, states: Any, actions: Any, needed: np.ndarray) -> np.n
                 f"reward would have to be asked for {needed.sum():,} transitions: declare successors=, or give an array"
             )
         for s, a, y in zip(*np.nonzero(needed), strict=True):
-            table[s, a, y] = _value(declared, states.element(int(s)), actions.element(int(a)), states.element(int(y)))
+            labels = states.element(int(s)), actions.element(int(a)), states.element(int(y))
+            where = f"reward({', '.join(map(shown, labels))})"
+            table[s, a, y] = check_finite(where, ask("reward", declared, *labels))
         for s, a in np.ndindex(n, many):
             try:  # which only a log without observations at its ends needs
                 table[s, a, n] = declared(states.element(s), actions.element(a), END)
@@ -137,24 +139,14 @@ def _table(declared: Any, states: Any, actions: Any, needed: np.ndarray) -> np.n
     return table
 
 
-def _place(key: Any, states: Any, actions: Any) -> tuple[int, ...]:
-    """The place of a key (state, action) or (state, action, next state) of a table."""
+def key_in_numbers(name: str, key: Any, states: Any, actions: Any, *, following: bool = False) -> tuple[int, ...]:
+    """Return a key (state, action) of a declared table in numbers; if ``following``, it may also have the next state."""
     try:
         s, a, *rest = key
-        place = [states.index(s), actions.index(a), *(states.size if y is END else states.index(y) for y in rest)]
+        place = (states.index(s), actions.index(a), *(states.size if y is END else states.index(y) for y in rest))
     except (TypeError, ValueError):
-        place = [-1]
-    if min(place) < 0 or len(place) > 3:
-        raise InvalidProblemError(
-            f"reward has the key {shown(key)}, expected (state, action) or (state, action, next state)"
-        )
-    return tuple(place)
-
-
-def _value(function: Callable[[Any, Any, Any], Any], s: Any, a: Any, y: Any) -> float:
-    where = f"reward({shown(s)}, {shown(a)}, {shown(y)})"
-    try:
-        value = function(s, a, y)
-    except Exception as error:
-        raise InvalidProblemError(f"{where} raised {type(error).__name__}: {error}") from error
-    return check_finite(where, value)
+        place = (-1,)
+    if min(place) < 0 or len(place) > 2 + following:
+        expected = "(state, action) or (state, action, next state)" if following else "(state, action)"
+        raise InvalidProblemError(f"{name} has the key {shown(key)}, expected {expected}")
+    return place

@@ -7,7 +7,7 @@ which is on the safe side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.parts.arrays import check_allowed
 from entropic_bpi.problem.declarations import FIXED, INFO
+from entropic_bpi.tools.checks import ask
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Integers
 
@@ -71,11 +72,8 @@ def masks_of(
 
 
 def _numbers_of(declared: Callable[[Any], Any], label: Any, index: Callable[[Any], int]) -> list[int]:
-    try:
-        given = list(declared(label))
-        numbers = [index(action) for action in given]
-    except Exception as error:
-        raise InvalidProblemError(f"allowed({shown(label)}) raised {type(error).__name__}: {error}") from error
+    given = ask("allowed", lambda state: list(declared(state)), label)
+    numbers = [index(action) for action in given]
     if not numbers or min(numbers) < 0:
         wrong = "no action" if not numbers else f"{shown(given[numbers.index(min(numbers))])}, which is no action"
         raise InvalidProblemError(f"allowed({shown(label)}) returned {wrong}: it must return the allowed actions")
@@ -91,14 +89,26 @@ def masks_of_model(mdp: FiniteMDP, declared: Any) -> Masks | None:
         own = Masks(mdp.allowed.reshape(-1, mdp.n_states, mdp.n_actions).astype(np.int64))
     if declared is None:
         return own
-    names = {name: a for a, name in enumerate(mdp.action_names)} | {a: a for a in range(mdp.n_actions)}
-    masks = masks_of(declared, mdp.horizon, range(mdp.n_states), mdp.n_actions, lambda a: names.get(a, -1))
+    masks = masks_of(declared, mdp.horizon, range(mdp.n_states), mdp.n_actions, index_by_name(mdp.action_names))
     if masks is None or own is None:
         return masks or own
     both = np.minimum(masks.table, own.table)
     if not both.any(axis=2).all():
         raise InvalidProblemError("allowed= and the model's own masks leave some state without an action")
     return Masks(both)
+
+
+def index_by_name(names: Sequence[str]) -> Callable[[Any], int]:
+    """Return a function that numbers states or actions of a model, given by name or by number; -1 for anything else."""
+    numbers: dict[Any, int] = {name: i for i, name in enumerate(names)} | {i: i for i in range(len(names))}
+
+    def index(given: Any) -> int:
+        try:
+            return numbers.get(given, -1)
+        except TypeError:  # what cannot be looked up
+            return -1
+
+    return index
 
 
 def numbered_starts(declared: Any, index: Callable[[Any], int]) -> Any:
@@ -110,10 +120,7 @@ def numbered_starts(declared: Any, index: Callable[[Any], int]) -> Any:
         return declared
     numbers = set()
     for state in declared if isinstance(declared, list) else [declared]:
-        try:
-            number = index(state)
-        except TypeError:  # what cannot be looked up
-            number = -1
+        number = index(state)
         if number < 0:
             raise InvalidProblemError(f"start names {shown(state)}, which is not a state of the source")
         numbers.add(number)
@@ -122,9 +129,7 @@ def numbered_starts(declared: Any, index: Callable[[Any], int]) -> Any:
 
 def start_of_model(mdp: FiniteMDP, declared: Any) -> Any:
     """Return what is known of a model's first state; what is declared about it must be true of the model."""
-    names = {name: number for number, name in enumerate(mdp.state_names)}
-    numbers = names | {number: number for number in range(mdp.n_states)}
-    starts, support = numbered_starts(declared, lambda state: numbers.get(state, -1)), mdp.start_distribution > 0
+    starts, support = numbered_starts(declared, index_by_name(mdp.state_names)), mdp.start_distribution > 0
     if starts == FIXED and support.sum() > 1:
         raise InvalidProblemError(f"start='fixed' is wrong: the model starts in {support.sum()} different states")
     outside = np.setdiff1d(np.flatnonzero(support), starts) if isinstance(starts, list) else np.empty(0)

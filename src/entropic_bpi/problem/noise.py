@@ -7,7 +7,8 @@ unknown.
 **Partitions.** Labels with the same outcome at a pair are one class there: :math:`\Pi(s,a)`. A *ball* is one of the
 different :math:`(g,\Pi)`; it is a set of laws of the class. A visit counts in **every** ball of its law whose partition is
 that of the pair or coarser. Whether it counts depends on the pair and never on the outcome: with lost sales a demand below
-the stock is seen exactly, and to count it in a finer ball *because* it was seen would be a selection.
+the stock is seen exactly, and to count it in a finer ball *because* it was seen would be a selection. Where the label of
+every visit is observed, whatever the pair and the outcome, each visit counts in every ball of its law.
 
 **Event.** With :math:`N_r` the counts of ball :math:`r` and :math:`P` the number of balls with several classes that matter,
 with probability :math:`1-\delta`, for all balls and at all times :math:`n_r\mathrm{KL}(\hat p_r,q_r)\le\log(P/\delta)+
@@ -24,6 +25,7 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.parts.mechanics import Mechanics, OutcomeTable, Partitioned, read_labels, read_outcomes
+from entropic_bpi.problem.masks import index_by_name
 from entropic_bpi.tools.text import shown
 
 if TYPE_CHECKING:
@@ -45,6 +47,11 @@ class Noise:
         is itself a state is the next state. Without rewards, those of an environment are learned.
     law : function ``(state, action)`` or dict, optional
         With several laws, the name of the one that the label is drawn from.
+    observed : function ``(info, state, action, next_state, reward)``, optional
+        Returns the label of a visit where the noise itself is seen, such as a demand that ``step`` returns in its ``info``;
+        ``next_state`` is :data:`entropic_bpi.END` at the end of an episode. Every visit then counts for every state-action
+        pair with the same law, also where labels lead to the same outcome. The label must be one of the law, and explain
+        what happened. For environments, which have an ``info``.
 
     Notes
     -----
@@ -73,12 +80,16 @@ class Noise:
     (True, True, True)
     """
 
-    def __init__(self, labels: Any, outcome: Any, *, law: Any = None) -> None:
+    def __init__(self, labels: Any, outcome: Any, *, law: Any = None, observed: Any = None) -> None:
         self.laws = read_labels(labels)
         for name, value in (("outcome", outcome), *([] if law is None else [("law", law)])):
             if not callable(value) and not isinstance(value, Mapping):
                 raise InvalidProblemError(f"{name} must be a function or a dict, got {shown(value)}")
-        self.outcome, self.law = outcome, law
+        if observed is not None and not callable(observed):
+            raise InvalidProblemError(
+                f"observed must be a function (info, state, action, next_state, reward), got {shown(observed)}"
+            )
+        self.outcome, self.law, self.observed = outcome, law, observed
 
     def read(self, states: Iterable[Any], actions: Iterable[Any], number: Callable[[Any], int]) -> OutcomeTable:
         """Return the outcomes of all states, actions and labels, with states by number.
@@ -123,7 +134,8 @@ class Noise:
         >>> eb.Noise(["a"], {(0, 0, "a"): 0}).as_table()
         {'laws': [['', ['a']]], 'outcomes': [[0, 0, '', [[0]]]]}
         """
-        if not isinstance(self.outcome, Mapping) or (self.law is not None and not isinstance(self.law, Mapping)):
+        functions = [part for part in (self.outcome, self.law, self.observed) if callable(part)]
+        if functions:
             raise InvalidProblemError(
                 "a problem file cannot hold a function: give noise by tables {(state, action, label): outcome} and, with "
                 "several laws, {(state, action): law}"
@@ -155,8 +167,9 @@ def noise_of_model(noise: Any, mdp: FiniteMDP) -> Partitioned:
     if not mdp.stationary:
         raise InvalidProblemError("noise is for models whose transitions are the same at every step")
     if isinstance(noise, Noise):
-        numbers = {name: i for i, name in enumerate(mdp.state_names)} | {i: i for i in range(mdp.n_states)}
-        table = noise.read(range(mdp.n_states), range(mdp.n_actions), lambda state: numbers.get(state, -1))
+        if noise.observed is not None:
+            raise InvalidProblemError("observed= of noise needs the info of an environment; a FiniteMDP has none")
+        table = noise.read(range(mdp.n_states), range(mdp.n_actions), index_by_name(mdp.state_names))
         if not np.isnan(table.rewards).all():
             raise InvalidProblemError(
                 "the outcomes of noise= for a FiniteMDP are next states alone: its rewards are known"
@@ -211,11 +224,14 @@ class Balls:
             rows = np.flatnonzero(filled[:, label])
             self.label_of_slot[rows, self.slot_of_label[rows, label]] = label
         self._number_cells(first_of, one_class, slots)
+        several, drawn = np.nonzero((first_of >= 0) & ~one_class[:, None])
+        self.drawn = (np.cumsum(sizes) - sizes)[self.law[several]] + drawn  # where a label is among those of all laws
+        self.cell_of_drawn = self._number[several, first_of[several, drawn]]
 
     def _number_cells(self, first_of: np.ndarray, one_class: np.ndarray, slots: Slots) -> None:
         """Number the classes of all balls, and note which cells a cell feeds and which slots it is."""
         is_cell = (first_of == np.arange(first_of.shape[1])) & ~one_class[:, None]
-        number = np.where(is_cell, is_cell.ravel().cumsum().reshape(is_cell.shape) - 1, -1)
+        self._number = number = np.where(is_cell, is_cell.ravel().cumsum().reshape(is_cell.shape) - 1, -1)
         self.cells, self.ball_of_cell = int(is_cell.sum()), np.nonzero(is_cell)[0]
         fed = []
         for ball, label in zip(*np.nonzero(is_cell), strict=True):
@@ -236,11 +252,16 @@ class Balls:
             for taker in self.taker[begin:end].tolist():
                 yield int(self.ball_of_cell[taker]), taker
 
-    def arrays(self, arrays: CountArrays) -> CountArrays:
-        """Return the counts with those of its ball in every row; the counts of the pairs themselves are not changed."""
+    def arrays(self, arrays: CountArrays, labels: np.ndarray | None = None) -> CountArrays:
+        """Return the counts with those of its ball in every row; the counts of the pairs themselves are not changed.
+
+        Where ``labels`` are observed, they are counted instead of outcomes.
+        """
         at = arrays.begin[self.row] + self.offset
         own = np.bincount(self.cell, arrays.tally[at], self.cells)
         fed = np.bincount(self.taker, own[self.giver], self.cells).astype(np.int64)
+        if labels is not None and labels.size:
+            fed = np.bincount(self.cell_of_drawn, labels[self.drawn], self.cells).astype(np.int64)
         tally, visits = arrays.tally.copy(), arrays.visits.copy()
         tally[at] = fed[self.cell]
         visits[self.rows] = np.bincount(self.ball_of_cell, fed, len(self.law)).astype(np.int64)[self.of_pair[self.rows]]

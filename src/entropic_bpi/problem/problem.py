@@ -3,7 +3,7 @@ r"""The problem as a learner sees it: sizes, known rewards, what is declared, an
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NoReturn
@@ -14,6 +14,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.discounting import factors, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.parts.mechanics import Mechanics
+from entropic_bpi.model.parts.reading import read_names
 from entropic_bpi.problem.declarations import FIXED, Declarations
 from entropic_bpi.problem.known_rewards import KnownRewards
 from entropic_bpi.problem.masks import Masks, masks_of_model, start_of_model
@@ -62,7 +63,9 @@ class Problem(Declarations):
     slots : Slots
         The possible successors of each row.
     state_names, action_names : sequence of str
-        With ``max_states`` the names of the states are a list that grows with what is found.
+        As they are shown. With ``max_states`` the names of the states are a list that grows with what is found.
+    state_labels, action_labels : sequence of str or None
+        What identifies states and actions where other names are declared; None: their names.
     source_hash : str
         Content hash of the simulated model; with the other fields it identifies the run.
     noise : Mechanics or None
@@ -87,6 +90,8 @@ class Problem(Declarations):
     slots: Slots
     state_names: Sequence[str]
     action_names: Sequence[str]
+    state_labels: Sequence[str] | None = None
+    action_labels: Sequence[str] | None = None
     source_hash: str
     noise: Mechanics | None = None
     lams: tuple[float, ...] | None = None
@@ -115,6 +120,25 @@ class Problem(Declarations):
         low[0, 1] = high[0, 1] = 0.0
         low[0, 2:first] = high[0, 2:first] = min(ends[0], 0.0)
         return replace(self, reward_range=ends, return_range=None, slots=slots._replace(low=low, high=high))
+
+    @property
+    def labels(self) -> tuple[Sequence[str], Sequence[str]]:
+        """What identifies the states and the actions, whatever names are declared for them."""
+        return self.state_labels or self.state_names, self.action_labels or self.action_names
+
+    def named(self, given: Declarations) -> Problem:
+        """Return the same problem with the declared names, unit and title, which are no part of the proof."""
+        shown: dict[str, Any] = {name: getattr(given, name) or getattr(self, name) for name in ("unit", "title")}
+        for what, labels, ends in zip(("state", "action"), self.labels, (self.black_box_rewards, 0), strict=True):
+            name, listed = f"{what}_names", len(labels) - ends
+            if (names := getattr(given, name)) is not None:
+                if what == "state" and self.max_states is not None:
+                    raise InvalidProblemError(
+                        f"{name} needs states that are listed before they are seen, not max_states"
+                    )
+                every = (*(read_names(name, names, listed) or ()), *labels[listed:])  # the end keeps its name
+                shown |= {name: read_names(name, every, len(labels)), f"{what}_labels": labels}
+        return replace(self, **shown)
 
     @property
     def artificial(self) -> bool:
@@ -287,22 +311,19 @@ class Problem(Declarations):
         """Return a policy ``(steps, S)`` with each forbidden action replaced by the first allowed one."""
         if self.allowed is None:
             return policy
-        replaced, first = policy.copy(), int(self.artificial)
-        for h in range(self.horizon):
-            mask = self.allowed.at(h)
-            wrong = np.flatnonzero(mask[np.arange(self.n_states), policy[h + first]] == 0)
-            replaced[h + first, wrong] = mask[wrong].argmax(axis=1)
+        replaced, chosen = policy.copy(), policy[int(self.artificial) :]
+        masks = np.broadcast_to(self.allowed.table, (self.horizon, self.n_states, self.n_actions))
+        wrong = np.take_along_axis(masks, chosen[..., None], axis=2)[..., 0] == 0
+        replaced[int(self.artificial) :] = np.where(wrong, masks.argmax(axis=2), chosen)
         return replaced
 
     def check_policy_allowed(self, policy: np.ndarray) -> None:
         """Refuse a policy ``(steps, S)`` with a forbidden action."""
-        wrong = np.argwhere(self.replace_forbidden(policy) != policy)
-        if len(wrong):
-            h, s = wrong[0]
-            where = f"state {self.state_names[s]!r} at step {h - self.artificial}"
-            raise InvalidProblemError(
-                f"policy plays {self.action_names[policy[h, s]]!r} in {where}, which is forbidden"
+        for h, s in np.argwhere(self.replace_forbidden(policy) != policy):
+            played = (
+                f"{self.action_names[policy[h, s]]!r} in state {self.state_names[s]!r} at step {h - self.artificial}"
             )
+            raise InvalidProblemError(f"policy plays {played}, which is forbidden")
 
     def check_allowed(self, rows: np.ndarray) -> None:
         """Refuse rows of forbidden actions that were played."""
@@ -317,9 +338,9 @@ class Problem(Declarations):
 
     def check_limits(self) -> None:
         """Refuse numbers that a certificate cannot state, and rewards whose differences or sums leave doubles."""
-        returns = () if self.return_range is None else self.return_range
         limits = [("beta", self.beta, LARGEST_REAL), ("eps", self.eps, LARGEST_REAL)]
-        for name, number, largest in limits + [("return_range", end, LARGEST_RETURN) for end in returns]:
+        limits += [("return_range", end, LARGEST_RETURN) for end in self.return_range or ()]
+        for name, number, largest in limits:
             if abs(number) > largest:
                 raise InvalidProblemError(f"{name} must be at most {largest:g} in size, got {number:g}")
         low, high = self.possible_rewards
@@ -327,16 +348,13 @@ class Problem(Declarations):
             raise InvalidProblemError(
                 f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles: use other units"
             )
-        if self.return_range is not None:
-            least, most = self.return_range
-            if least > high * self.horizon or most < low * self.horizon:
-                raise InvalidProblemError(
-                    f"no episode has a return in return_range=({least:g}, {most:g}): {self.horizon} rewards from {low:g} "
-                    f"to {high:g} add up to something from {low * self.horizon:g} to {high * self.horizon:g}"
-                )
-
-        if self.random_rewards and self.reward_range is not None:
-            low, high = self.reward_range
+        least, most = self.return_range or (low * self.horizon, high * self.horizon)
+        if least > high * self.horizon or most < low * self.horizon:
+            raise InvalidProblemError(
+                f"no episode has a return in return_range=({least:g}, {most:g}): {self.horizon} rewards from {low:g} "
+                f"to {high:g} add up to something from {low * self.horizon:g} to {high * self.horizon:g}"
+            )
+        low, high = self.reward_range or (low, high)
         if self.random_rewards and 0 < high - low < _NARROWEST_RANGE * max(-low, high):
             raise InvalidProblemError(
                 f"random rewards from {low!r} to {high!r} are too close together for doubles: subtract what they share"
@@ -345,24 +363,19 @@ class Problem(Declarations):
     def check(self) -> None:
         """Refuse what is not proved, and what leaves the range of doubles."""
         self.check_combinations()
-        self._check_discount()
-        self.check_limits()
-
-    def _check_discount(self) -> None:
-        if self.discount is None:
-            return
-        if isinstance(self.risk, EVaR):
-            raise InvalidProblemError("discount= is not supported with EVaR: give beta=, or a finite horizon")
-        if self.random_rewards:
-            raise InvalidProblemError(
+        if self.discount is not None:
+            reasons = {
+                "discount= is not supported with EVaR: give beta=, or a finite horizon": isinstance(self.risk, EVaR),
                 "discount needs reward_law='fixed': what a random reward is worth depends on beta times its discount, and "
-                "delta would have to pay for every step"
-            )
-        tables = self.slots.low if self.rewards is None else self.rewards
-        if len(tables) > 1:
-            raise InvalidProblemError(
-                "discount is for processes that never end: rewards must be the same at every step"
-            )
+                "delta would have to pay for every step": self.random_rewards,
+                "discount is for processes that never end: rewards must be the same at every step": (
+                    len(self.slots.low if self.rewards is None else self.rewards) > 1
+                ),
+            }
+            for reason, applies in reasons.items():
+                if applies:
+                    raise InvalidProblemError(reason)
+        self.check_limits()
 
     def describe(self, row: int) -> str:
         """Where a row is, in the user's words."""
@@ -373,22 +386,26 @@ class Problem(Declarations):
         where = f"state {self.state_names[state]!r}, action {self.action_names[action]!r}"
         return where if self.stationary else f"step {step}, {where}"
 
+    def states_at(self, h: int) -> np.ndarray:
+        """The states that can be reached at planned step ``h``."""
+        return self.frame.states[self.frame.first_state[h] : self.frame.first_state[h + 1]]
+
     @property
     def places_at_risk(self) -> list[tuple[int, np.ndarray]]:
         """Planned steps and their reachable states at which what follows can depend on the next state."""
-        frame, last, places = self.frame, self.steps - 1, []
-        for h in range(self.steps):
-            if h != last or self.next_state_rewards or (self.artificial and h == 0):
-                places.append((h, frame.states[frame.first_state[h] : frame.first_state[h + 1]]))
-        return places
+        return [(h, self.states_at(h)) for h in range(self.steps - (not self.next_state_rewards))]
+
+    def _played(self, places: Iterable[tuple[int, np.ndarray]]) -> np.ndarray:
+        """Which rows may be played somewhere there."""
+        played = np.zeros(self.n_rows, dtype=bool)
+        for h, states in places:
+            played[self.playable_rows(h, states)] = True
+        return played
 
     @property
     def at_risk(self) -> np.ndarray:
         """Which rows need a ball: those with several possible outcomes that matter. Fixed before any data."""
-        concerned = np.zeros(self.n_rows, dtype=bool)
-        for h, states in self.places_at_risk:
-            concerned[self.playable_rows(h, states)] = True
-        return concerned & self.uncertain
+        return self._played(self.places_at_risk) & self.uncertain
 
     @property
     def uncertain(self) -> np.ndarray:
@@ -399,6 +416,11 @@ class Problem(Declarations):
     def balls(self) -> Balls | None:
         """Which ball each state-action pair uses and feeds; None where every row has a ball of its own."""
         return None if self.noise is None else Balls(self.noise, self.slots)
+
+    @property
+    def n_observed_labels(self) -> int:
+        """How many labels all laws of declared noise have, if they are observed; otherwise 0."""
+        return sum(map(len, self.noise.labels)) if self.noise is not None and self.noise.observed else 0
 
     @property
     def rows_at_risk(self) -> int:
@@ -420,19 +442,13 @@ class Problem(Declarations):
 
         What never happens has none, so a row has no more than it may have outcomes. Fixed before any data.
         """
-        slots, concerned = self.slots, np.zeros(self.n_rows, dtype=bool)
         if not self.random_rewards:
             return 0
-        for h in range(int(self.artificial), self.steps):
-            states = self.frame.states[self.frame.first_state[h] : self.frame.first_state[h + 1]]
-            concerned[self.playable_rows(h, states)] = True
+        slots = self.slots
+        concerned = self._played((h, self.states_at(h)) for h in range(int(self.artificial), self.steps))
         concerned &= slots.low[0, slots.begin] < slots.high[0, slots.begin]
-        laws = (
-            1
-            if self.reward_law == "random-pair"
-            else np.where(self.max_outcomes > 0, self.max_outcomes, slots.possible)
-        )
-        return int((concerned * laws).sum())
+        laws: Any = np.where(self.max_outcomes > 0, self.max_outcomes, slots.possible)
+        return int((concerned * (1 if self.reward_law == "random-pair" else laws)).sum())
 
     @classmethod
     def black_box(
@@ -440,31 +456,27 @@ class Problem(Declarations):
         n_observations: int,
         n_actions: int,
         *,
-        eps: float,
-        delta: float,
-        state_names: Sequence[str],
+        state_labels: Sequence[str],
         source: str,
-        beta: float | None = None,
-        risk: Risk | None = None,
-        action_names: Sequence[str] | None = None,
+        action_labels: Sequence[str] | None = None,
         **declared: Any,
     ) -> Problem:
         """Return the problem of an environment that can only be played: its observations and the absorbing end.
 
-        Rewards are unknown in ``reward_range`` until seen. ``start`` names states by number. Every state may follow any
-        other unless ``successors`` are declared: compressed rows ``(indptr, indices)`` over the pairs (s, a), in order, with
-        each state as often as it may come with different rewards.
+        ``declared`` are the goal and the declarations. Rewards are unknown in ``reward_range`` until seen. ``start`` names
+        states by number. Every state may follow any other unless ``successors`` are declared: compressed rows ``(indptr,
+        indices)`` over the pairs (s, a), in order, with each state as often as it may come with different rewards.
         """
-        given = Declarations(**declared)
+        goal, given = _goal_of(declared)
+        known = None
         if given.reward is not None:
+            known = given.reward.low, given.reward.high
             given = replace(given, reward_range=_range_of_known(given))
         if given.horizon is None or given.reward_range is None:
             raise InvalidProblemError("an environment needs horizon= and reward_range=")
         _check_plan_fits(given.horizon, n_observations + 1, n_actions)
         stationary, law = given.stationary is not False, given.reward_law or "fixed"
-        mechanics, successors, known = None, given.successors, None
-        if given.reward is not None:
-            known = given.reward.low, given.reward.high
+        mechanics, successors = None, given.successors
         if given.noise is not None:
             _check_noise_fits(given)
             if given.stationary is False:
@@ -482,44 +494,33 @@ class Problem(Declarations):
             starts=given.start if isinstance(given.start, list) else None,
             known=known,
         )
-        resolved = {
+        found = {
+            "n_states": n_observations + 1,
+            "n_actions": n_actions,
             "stationary": stationary,
             "reward_law": law,
             "start": given.start,
             "successors": "unknown" if successors is None else "mask" if given.noise is None else "noise",
             "noise": mechanics,
+            "rewards": None,
+            "slots": slots,
+            "state_names": state_labels,
+            "action_names": action_labels or [str(a) for a in range(n_actions)],
+            "source_hash": source,
         }
-        problem = cls(
-            n_states=n_observations + 1,
-            n_actions=n_actions,
-            risk=check_risk(beta, risk),
-            eps=check_positive("eps", eps),
-            delta=check_probability("delta", delta),
-            rewards=None,
-            slots=slots,
-            state_names=state_names,
-            action_names=action_names or [str(a) for a in range(n_actions)],
-            source_hash=source,
-            **{**given.given(), **resolved},
-        )
+        problem = cls(**given.given() | goal | found)
         if isinstance(problem.risk, EVaR) and problem.random_rewards:
             problem = replace(problem, lams=problem.declared_lams)
         problem.check()
-        return problem
+        return problem.named(given)
 
     @classmethod
-    def from_mdp(
-        cls,
-        mdp: FiniteMDP,
-        *,
-        eps: float,
-        delta: float,
-        beta: float | None = None,
-        risk: Risk | None = None,
-        **declared: Any,
-    ) -> Problem:
-        """Return the problem of identifying a good policy of ``mdp`` when its probabilities are hidden."""
-        given = Declarations(**declared)
+    def from_mdp(cls, mdp: FiniteMDP, **declared: Any) -> Problem:
+        """Return the problem of identifying a good policy of ``mdp`` when its probabilities are hidden.
+
+        ``declared`` are the goal (``beta`` or ``risk``, ``eps``, ``delta``) and the declarations.
+        """
+        goal, given = _goal_of(declared)
         given.check_source("model")
         if given.horizon not in (None, mdp.horizon):
             raise InvalidProblemError(f"horizon is {given.horizon}, but the model's is {mdp.horizon}")
@@ -528,33 +529,37 @@ class Problem(Declarations):
                 "stationary=True declares one kernel for all steps, but the model's changes by step"
             )
         _check_plan_fits(mdp.horizon, mdp.n_states, mdp.n_actions)
-        successors: Any = given.successors
-        resolved = {
-            "horizon": mdp.horizon,
-            "start": start_of_model(mdp, given.start),
-            "stationary": bool(given.stationary),
-            "successors": "unknown" if successors is None else "model" if isinstance(successors, str) else "mask",
-            "allowed": masks_of_model(mdp, given.allowed),
-        }
+        successors, kind, mechanics = given.successors, "mask", None
         if given.noise is not None:
             _check_noise_fits(given)
             mechanics, successors, _ = noise_of_model(given.noise, mdp)
-            resolved |= {"stationary": True, "successors": "noise", "noise": mechanics}
-        problem = cls(
-            n_states=mdp.n_states,
-            n_actions=mdp.n_actions,
-            risk=check_risk(beta, risk),
-            eps=check_positive("eps", eps),
-            delta=check_probability("delta", delta),
-            rewards=None if mdp.next_state_rewards else _step_table(mdp),
-            slots=slots_of_model(mdp, resolved["stationary"], successors, resolved["start"]),
-            state_names=mdp.state_names,
-            action_names=mdp.action_names,
-            source_hash=mdp.content_hash,
-            **{**given.given(), **resolved},
-        )
+            kind = "noise"
+        elif successors is None or isinstance(successors, str):
+            kind = "unknown" if successors is None else "model"
+        start, stationary = start_of_model(mdp, given.start), bool(given.stationary or given.noise is not None)
+        of_model = ("n_states", "n_actions", "horizon", "state_names", "action_names", "unit", "title")
+        found = {name: getattr(mdp, name) for name in of_model} | {
+            "start": start,
+            "stationary": stationary,
+            "successors": kind,
+            "noise": mechanics,
+            "allowed": masks_of_model(mdp, given.allowed),
+            "rewards": None
+            if mdp.rewards is None or mdp.next_state_rewards
+            else mdp.rewards.reshape(-1, mdp.n_states, mdp.n_actions),
+            "slots": slots_of_model(mdp, stationary, successors, start),
+            "source_hash": mdp.content_hash,
+        }
+        problem = cls(**given.given() | goal | found)
         problem.check()
-        return problem
+        return problem.named(given)
+
+
+def _goal_of(arguments: dict[str, Any]) -> tuple[dict[str, Any], Declarations]:
+    """Split arguments into the goal, which must be complete, and the declarations."""
+    eps, delta = check_positive("eps", arguments.pop("eps")), check_probability("delta", arguments.pop("delta"))
+    risk = check_risk(arguments.pop("beta", None), arguments.pop("risk", None))
+    return {"risk": risk, "eps": eps, "delta": delta}, Declarations(**arguments)
 
 
 def _check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:
@@ -579,9 +584,3 @@ def _check_noise_fits(given: Declarations) -> None:
         raise InvalidProblemError("successors and noise: noise says what may follow; give one of them")
     if given.reward_law not in (None, "fixed"):
         raise InvalidProblemError("noise and random rewards: make what is random in the reward part of the label")
-
-
-def _step_table(mdp: FiniteMDP) -> np.ndarray:
-    rewards = mdp.rewards
-    assert rewards is not None
-    return rewards[None] if rewards.ndim == 2 else rewards

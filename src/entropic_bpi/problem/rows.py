@@ -111,44 +111,31 @@ def slots_of_black_box(
     seen yet. Where rewards are ``fixed``, another one is another outcome. ``known`` are the smallest and the largest reward
     of each declared successor or, if there are none, of each pair, which then has a slot of its own for anything.
     """
-    n_states, (low, high) = n_observations + 1, reward_range
-    listed = np.empty(0, dtype=np.int64) if successors is None else successors[1]
+    n_states, pairs, (low, high) = n_observations + 1, n_observations * n_actions, reward_range
     first = [n_states] if starts is None else starts
-    begin, used, possible = _pairs_of_black_box(n_observations, n_actions, successors, fixed)
-    pairs = n_observations * n_actions
-    if successors is None and known is not None:
-        begin[:pairs], listed = np.arange(pairs), np.full(pairs, n_states)
-    if successors is not None or known is not None:
-        begin[:pairs] += 2 + len(first)
-    nothing, count = [min(low, 0.0)] * len(first), len(listed)
-    lows, highs = (np.full(count, low), np.full(count, high)) if known is None else known
+    nothing, head = [min(low, 0.0)] * len(first), 2 + len(first)
+    begin, used = np.zeros(pairs, dtype=np.int64), np.ones(pairs, dtype=np.int64)
+    possible = np.full(pairs, n_observations - 1 + (END_REWARDS + STAY_REWARDS if fixed else 2))
+    listed = np.empty(0, dtype=np.int64)
+    if successors is not None:
+        begin, listed = head + successors[0][:-1], successors[1]
+        used = possible = np.diff(successors[0])
+    elif known is not None:
+        begin, listed = head + np.arange(pairs), np.full(pairs, n_states)
+    lows, highs = (np.full(len(listed), low), np.full(len(listed), high)) if known is None else known
+    end = np.ones(n_actions, dtype=np.int64)  # which stays the end, by slot 1
+
+    def of_rows(part: np.ndarray, start: int) -> np.ndarray:
+        return np.append(np.tile(np.append(part, end), times), start)
+
     return Slots(
-        begin=np.append(np.tile(begin, times), 2),
-        used=np.append(np.tile(used, times), len(first)),
+        begin=of_rows(begin, 2),
+        used=of_rows(used, len(first)),
         successor=np.concatenate([[n_states, n_observations, *first], listed]),
         low=np.concatenate([[low, 0.0, *nothing], lows])[None],
         high=np.concatenate([[high, 0.0, *nothing], highs])[None],
-        possible=np.append(np.tile(possible, times), n_observations if starts is None else len(starts)),
+        possible=of_rows(possible, n_observations if starts is None else len(starts)),
     )
-
-
-def _pairs_of_black_box(
-    n_observations: int, n_actions: int, successors: Compressed | None, fixed: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """``begin``, ``used`` and ``possible`` of the pairs (s, a) of a black box; the last state is the end.
-
-    ``begin`` counts from the first declared successor. Where rewards are ``fixed``, another reward is another outcome.
-    """
-    pairs = n_observations * n_actions
-    ends, stays = (END_REWARDS, STAY_REWARDS) if fixed else (1, 1)
-    if successors is None:
-        begin, used = np.zeros(pairs, dtype=np.int64), np.ones(pairs, dtype=np.int64)
-        possible = np.full(pairs, n_observations - 1 + ends + stays)
-    else:
-        begin, used = successors[0][:-1], np.diff(successors[0])
-        possible = used
-    end = np.ones(n_actions, dtype=np.int64)
-    return np.append(begin, end), np.append(used, end), np.append(possible, end)
 
 
 def declared_rows(mdp: FiniteMDP, successors: Any) -> Compressed | None:
@@ -163,74 +150,58 @@ def declared_rows(mdp: FiniteMDP, successors: Any) -> Compressed | None:
                 f"successors must be None, 'model' or a boolean mask (S, A, S); got {shown(successors)}"
             )
         return mdp.rows.indptr, mdp.rows.indices
+    shape = (mdp.n_states, mdp.n_actions, mdp.n_states)
+    return rows_of_mask(successors, shape, f"successors must be a boolean mask of shape (S, A, S) = {shape}")
+
+
+def rows_of_mask(given: Any, shape: tuple[int, ...], expected: str) -> Compressed:
+    """Return a boolean mask of successors as compressed rows ``(indptr, indices)``."""
     try:
-        mask = np.asarray(successors)
+        mask = np.asarray(given)
     except ValueError:
         mask = np.empty(0)
-    shape = (mdp.n_states, mdp.n_actions, mdp.n_states)
     if mask.shape != shape or mask.dtype != np.bool_:
-        raise InvalidProblemError(
-            f"successors must be a boolean mask of shape (S, A, S) = {shape}, got dtype {mask.dtype}, shape {mask.shape}"
-        )
-    empty = ~mask.any(axis=2)
-    if empty.any():
-        s, a = np.argwhere(empty)[0]
+        got = shown(given) if isinstance(given, str) else f"dtype {mask.dtype}, shape {mask.shape}"
+        raise InvalidProblemError(f"{expected}; got {got}")
+    for s, a in np.argwhere(~mask.any(axis=2)):
         raise InvalidProblemError(f"successors[s={s}, a={a}] allows no next state")
-    flat = mask.reshape(-1, mdp.n_states)
+    flat = mask.reshape(-1, shape[2])
     return np.concatenate([[0], np.cumsum(flat.sum(axis=1))]), np.nonzero(flat)[1]
-
-
-def _start_support(mdp: FiniteMDP, starts: Any, known: bool) -> np.ndarray:
-    if isinstance(starts, list):
-        return np.array(starts)
-    return np.flatnonzero(mdp.start_distribution > 0) if known else np.arange(mdp.n_states)
 
 
 def slots_of_model(mdp: FiniteMDP, stationary: bool, successors: Any, starts: Any = None) -> Slots:
     """Lay out the slots of every row of a model; rows that look alike share them."""
-    rows = declared_rows(mdp, successors)
-    start_support = None if isinstance(mdp.start, int) else _start_support(mdp, starts, isinstance(successors, str))
-    pairs = mdp.n_states * mdp.n_actions
-    n_rows = pairs if stationary else pairs * mdp.horizon
-    if rows is not None:
-        indptr, successor = rows
-        begin, used = indptr[:-1], np.diff(indptr)
-        pair_of_slot = np.repeat(np.arange(len(begin)) % pairs, used)
-        possible = used.copy()
-    elif mdp.next_state_rewards:
+    n, pairs, rows = mdp.n_states, mdp.n_states * mdp.n_actions, declared_rows(mdp, successors)
+    if rows is None and mdp.next_state_rewards:
         # Each (s, a) has rewards of its own for every next state, so each needs its own slots.
-        if pairs * mdp.n_states > _MAX_EXPLICIT_SLOTS:
+        if pairs * n > _MAX_EXPLICIT_SLOTS:
             raise InvalidProblemError(
                 "unknown successors with rewards that depend on the next state need a table of "
-                f"{pairs * mdp.n_states} entries: declare the possible successors"
+                f"{pairs * n} entries: declare the possible successors"
             )
-        begin, used = np.arange(pairs) * mdp.n_states, np.full(pairs, mdp.n_states)
-        successor = np.tile(np.arange(mdp.n_states), pairs)
-        pair_of_slot = np.repeat(np.arange(pairs), mdp.n_states)
-        possible = used.copy()
+        rows = np.arange(pairs + 1) * n, np.tile(np.arange(n), pairs)
+    if rows is not None:
+        begin, used, successor = rows[0][:-1], np.diff(rows[0]), rows[1]
+        owner, possible = np.repeat(np.arange(len(begin)) % pairs, used), used
     else:
-        everywhere = np.arange(mdp.n_states) if mdp.n_states <= EXPLICIT_STATES else np.array([mdp.n_states])
-        begin, used = np.zeros(pairs, dtype=np.int64), np.full(pairs, len(everywhere))
-        successor, pair_of_slot = everywhere, np.zeros(len(everywhere), dtype=np.int64)
-        possible = np.full(pairs, mdp.n_states)
-    rewards = _slot_rewards(mdp, pair_of_slot, successor, per_step=len(begin) > pairs)
-    if len(begin) < n_rows:
+        successor = np.arange(n) if n <= EXPLICIT_STATES else np.array([n])
+        begin, used = np.zeros(pairs, dtype=np.int64), np.full(pairs, len(successor))
+        owner, possible = np.zeros(len(successor), dtype=np.int64), np.full(pairs, n)
+    rewards = _slot_rewards(mdp, owner, successor, per_step=len(begin) > pairs)
+    if not stationary and len(begin) == pairs:
         begin, used, possible = (np.tile(array, mdp.horizon) for array in (begin, used, possible))
-    if start_support is not None:
-        begin, used = np.append(begin, len(successor)), np.append(used, len(start_support))
-        possible = np.append(possible, len(start_support))
-        successor = np.concatenate([successor, start_support])
+    if not isinstance(mdp.start, int):
+        if not isinstance(starts, list):
+            known = isinstance(successors, str)
+            starts = np.flatnonzero(mdp.start_distribution > 0) if known else np.arange(n)
+        begin = np.append(begin, len(successor))
+        used, possible = np.append(used, len(starts)), np.append(possible, len(starts))
+        successor = np.concatenate([successor, starts])
         # The artificial step pays nothing; slot rewards are measured from the smallest reward, hence that value.
-        nothing = np.full((len(rewards), len(start_support)), rewards.min(initial=np.inf))
+        nothing = np.full((len(rewards), len(starts)), rewards.min(initial=np.inf))
         rewards = np.concatenate([rewards, nothing], axis=1)
-    return Slots(
-        begin.astype(np.int64),
-        used.astype(np.int64),
-        successor.astype(np.int64),
-        rewards,
-        rewards.copy(),
-        possible.astype(np.int64),
-    )
+    begin, used, successor, possible = (part.astype(np.int64) for part in (begin, used, successor, possible))
+    return Slots(begin, used, successor, rewards, rewards.copy(), possible)
 
 
 def _slot_rewards(mdp: FiniteMDP, pair: np.ndarray, successor: np.ndarray, *, per_step: bool) -> np.ndarray:

@@ -108,9 +108,10 @@ def noise(problem: Any, seen: Any) -> str | None:
         return None
     sizes = [str(len(labels)) for labels in problem.noise.labels]
     laws = "one unknown law" if len(sizes) == 1 else f"one of {len(sizes)} unknown laws, declared for each of them,"
+    seen_too = ", and is seen itself" if problem.noise.observed else ""
     return (
         "the outcome is a known function of state, action and a random label, which is drawn independently at every visit "
-        f"from {laws} on {' or '.join(sizes)} labels"
+        f"from {laws} on {' or '.join(sizes)} labels{seen_too}"
     )
 
 

@@ -14,7 +14,7 @@ from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.certificate.provenance import LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.problem.declarations import Declarations
+from entropic_bpi.problem.declarations import ENTRIES, Declarations
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward, EVaR, Risk, check_risk
 from entropic_bpi.runs.exploration.other_rewards import with_rewards
@@ -262,8 +262,9 @@ def _collected(
     source: Any, risk: Risk, eps: float | None, delta: float | None, declared: Mapping[str, Any], known: bool
 ) -> CollectedData:
     """What a run has collected; ``known`` rewards are used instead of its own."""
+    named = Declarations(**{name: declared.get(name) for name, entry in ENTRIES.items() if entry.section == "names"})
     for name, value in declared.items():
-        if value is not None:
+        if value is not None and name not in named.given():
             raise InvalidProblemError(f"{name}= is for logs, and {_is_not_a_log(source)}")
     provenance = Provenance()
     if isinstance(source, Counts):
@@ -284,10 +285,10 @@ def _collected(
         provenance = provenance._replace(tests=provenance.tests._replace(returns=None))
     eps = problem.eps if eps is None else check_positive("eps", eps)
     delta = problem.delta if delta is None else check_probability("delta", delta)
-    problem = replace(problem, risk=risk, eps=eps, delta=delta)
+    problem = replace(problem, risk=risk, eps=eps, delta=delta).named(named)
     problem.check_limits()
     counts = Counts.of(problem, transitions, episodes)
-    return CollectedData(counts, transitions, provenance, problem.state_names, problem.action_names)
+    return CollectedData(counts, transitions, provenance, *problem.labels)
 
 
 def _logged(
@@ -330,7 +331,11 @@ def read_policy(policy: Any, evidence: CollectedData) -> np.ndarray:
 
 def _by_label(policy: Mapping[Any, Any] | Callable[[Any], Any], evidence: CollectedData) -> np.ndarray:
     """A policy that says what to do in each state, whatever the step."""
-    problem, numbers = evidence.problem, {label: a for a, label in enumerate(evidence.actions)}
+    problem = evidence.problem
+    numbers = {name: a for names in (problem.action_names, evidence.actions) for a, name in enumerate(names)}
+    if isinstance(policy, Mapping) and problem.state_labels is not None:
+        labels = dict(zip(problem.state_names, evidence.states, strict=False))
+        policy = {labels.get(state, state): action for state, action in policy.items()}
     actions = np.zeros(problem.n_states, dtype=np.int64)
     for s, label in enumerate(evidence.states[: problem.n_states - problem.black_box_rewards]):
         silent = f"policy does not say what to do in state {shown(label)}"

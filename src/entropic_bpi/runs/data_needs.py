@@ -211,7 +211,7 @@ class _Experiments:
             source = self._sibling(row)
             scale = factor / 2 * min(1.0, _FIRST_TRIES / max(1, self.visits[source]))
         own = self.seen.rows == source
-        part = Transitions(*(column[own] if column.size else column for column in self.seen))
+        part = Transitions(*(column[own] if column.size else column for column in self.seen[:5]))
         return part._replace(rows=np.full(own.sum(), row), times=np.ceil(part.times * scale).astype(np.int64))
 
     def _sibling(self, row: int) -> int:

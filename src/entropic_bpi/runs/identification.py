@@ -14,7 +14,7 @@ takes longer than the episodes that it decides. What is *not* proved for such ba
 a stale policy may revisit an under-sampled pair for a whole batch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
@@ -85,6 +85,10 @@ def identify(
     max_states: int | None = None,
     reward: Any = None,
     allowed: Any = None,
+    state_names: Sequence[str] | None = None,
+    action_names: Sequence[str] | None = None,
+    unit: str | None = None,
+    title: str | None = None,
     device: str = "cpu",
     **renamed: Any,
 ) -> Identification:
@@ -215,6 +219,12 @@ def identify(
         FiniteMDP are known. ``"info"``: the environment's ``info["action_mask"]``, which must come with every observation
         and be the same at every visit of a state; where it was not seen yet, every action counts as allowed. No policy with
         forbidden actions is played or compared with.
+    state_names, action_names : sequence of str, optional
+        Names for tables, plots, reports and files, in the order of the states and of the actions; the end of an episode has
+        none. A policy is still asked by observations. They are no part of the proof. Default: those of a FiniteMDP, or the
+        observations and actions themselves.
+    unit, title : str, optional
+        The unit of the rewards, such as ``"€"``, and a title, for tables and reports. Default: those of a FiniteMDP.
     device : {"cpu", "gpu"}
         Where ``"kl"`` makes its plans: ``"gpu"`` is for models of thousands of states and more whose successors are
         declared, at most 32 of each state and action. It needs an NVIDIA GPU and the extra ``gpu``.

@@ -148,7 +148,7 @@ def plain_numbers(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def interval(history: np.ndarray, *, eps: float, delta: float) -> Figure:
+def interval(history: np.ndarray, *, eps: float, delta: float, unit: str | None = None) -> Figure:
     """Draw the certified interval and the gap of each plan of a run against the episodes.
 
     Parameters
@@ -157,6 +157,8 @@ def interval(history: np.ndarray, *, eps: float, delta: float) -> Figure:
         As in :class:`~entropic_bpi.Identification`; plans before the first episode are left out of the logarithmic axis.
     eps, delta : float
         Goal of the run, and the probability with which its claim may fail.
+    unit : str, optional
+        The unit of the rewards.
 
     Returns
     -------
@@ -177,12 +179,13 @@ def interval(history: np.ndarray, *, eps: float, delta: float) -> Figure:
     figure = new_figure(5.2, 4.6)
     values, gaps = figure.subplots(2, 1, sharex=True)
     _band(values, episodes, rows["lower"], rows["upper"], "value")
-    values.set_ylabel("value (units of reward)")
+    unit = drawable(unit or "units of reward")
+    values.set_ylabel(f"value ({unit})")
     values.set_title(f"Certified with probability at least {probability(delta)}", fontsize="medium")
     claimed = np.minimum(rows["gap"], rows["upper"] - rows["lower"])  # a method may not bound the gap yet
     gaps.plot(episodes, claimed, color=COLOURS[1], label="certified gap")
     gaps.axhline(eps, color="black", ls=":", label=f"goal ε = {eps:g}")
-    gaps.set(xscale="log", yscale="log", xlabel="episodes", ylabel="gap (units of reward)")
+    gaps.set(xscale="log", yscale="log", xlabel="episodes", ylabel=f"gap ({unit})")
     plain_numbers(gaps.yaxis)
     for axes in (values, gaps):
         axes.legend(frameon=False, fontsize="small")

@@ -12,8 +12,6 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,19 +19,18 @@ import numpy as np
 from entropic_bpi._gymnasium_ids import env_factory, is_class_in_file
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.problem.declarations import INFO, Declarations
-from entropic_bpi.problem.known_rewards import with_known_rewards
-from entropic_bpi.problem.masks import Masks, masks_of, numbered_starts, offered_masks
+from entropic_bpi.problem.declarations import Declarations
+from entropic_bpi.problem.noise import Noise
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.risk import AnyReward, Risk
+from entropic_bpi.problem.risk import AnyReward
 from entropic_bpi.sources.adapters import as_gymnasium_env
-from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch, Visit
+from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch
 from entropic_bpi.sources.spaces import END_NAME, MOST_STATES, DiscoveredStates, FiniteSpace, finite
-from entropic_bpi.sources.successors import declared_rows, with_noise
-from entropic_bpi.tools.checks import check_finite, check_memory
+from entropic_bpi.sources.successors import in_numbers
+from entropic_bpi.tools.checks import ask, check_memory
 from entropic_bpi.tools.facts import qualified_name, source_digest
 from entropic_bpi.tools.text import shown
-from entropic_bpi.types import Behaviour, Transitions
+from entropic_bpi.types import END, Behaviour, Transitions
 
 _Tables = tuple[list[int], list[int], list[int]]  # of one step: the greedy actions, the lead and the turns
 
@@ -47,19 +44,14 @@ def open_environment(source: Any, num_envs: int, max_states: int | None = None) 
 
     Of an id, a class or a factory, ``num_envs`` copies as one vector environment.
     """
-    try:
-        import gymnasium
-    except ImportError as error:  # pragma: no cover - a core dependency
-        raise InvalidProblemError(f"gymnasium cannot be imported: {error}") from None
     check_memory(f"{num_envs} copies of an environment", 1000 * num_envs)
     if not isinstance(source, type):
         source = as_gymnasium_env(source, type(source).__name__)
-    given = isinstance(source, (gymnasium.Env, gymnasium.vector.VectorEnv))
-    if given and num_envs != 1:
+    if _is_env(source) and num_envs != 1:
         raise InvalidProblemError(
             "num_envs needs an environment id, a class or a factory, from which several copies can be made"
         )
-    if given:
+    if _is_env(source):
         return Environment(source, max_states=max_states)
     env = make_env(source, num_envs)
     try:
@@ -94,15 +86,20 @@ def make_env(source: Any, num_envs: int = 1) -> Any:
         else:
             env = gymnasium.vector.SyncVectorEnv([copy] * num_envs)
     except Exception as error:  # a factory may raise anything, and so may an environment on being made
-        for env in copies:
-            if isinstance(env, gymnasium.Env):
-                env.close()
+        for env in filter(_is_env, copies):
+            env.close()
         if isinstance(error, EntropicBPIError):
             raise
         raise InvalidProblemError(f"cannot make the environment {name!r}: {error}") from error
-    if not isinstance(env, (gymnasium.Env, gymnasium.vector.VectorEnv)):
+    if not _is_env(env):
         raise InvalidProblemError(f"{name} made {shown(env)}, expected a Gymnasium environment")
     return env
+
+
+def _is_env(thing: Any) -> bool:
+    import gymnasium
+
+    return isinstance(thing, (gymnasium.Env, gymnasium.vector.VectorEnv))
 
 
 class Environment:
@@ -120,8 +117,13 @@ class Environment:
             _check_autoreset(env)
         observations = env.single_observation_space if self.vector else env.observation_space
         self.single_action_space = env.single_action_space if self.vector else env.action_space
-        self.states = _listed(observations) if max_states is None else DiscoveredStates(max_states)
-        self.actions = _actions(self.single_action_space)
+        remedy = "declare max_states=M, at most how many different observations the environment really makes; they are "
+        remedy += "then numbered as they are first seen"
+        self.states: FiniteSpace | DiscoveredStates = (
+            _listed("observation", observations, remedy) if max_states is None else DiscoveredStates(max_states)
+        )
+        self.actions = _listed("action", self.single_action_space, "wrap the environment so that there are few actions")
+        self.noise: Noise | None = None  # as it was last declared
         spec = env.spec
         self.name = "environment" if spec is None else spec.id
         self.time_limit = None if spec is None else spec.max_episode_steps
@@ -131,12 +133,55 @@ class Environment:
         if self.ours:
             self.env.close()
 
-    def batch(self, actions: list[int]) -> Any:
-        """One action for each copy, in the form that a vector of them takes."""
+    def reset(self, seed: int | None) -> tuple[list[Any], Any]:
+        """Return the first observation of each copy, and the info."""
+        observation, info = self._call("reset", seed=seed)
+        return self._singles(observation), info
+
+    def step(self, actions: list[int]) -> tuple[list[tuple[Any, Any, bool, bool]], Any]:
+        """Return what each copy answers to its action (observation, reward, terminated, truncated), and the info."""
+        if not self.vector:
+            observation, reward, ended, cut, info = self._call("step", self.actions.element(actions[0]))
+            return [(observation, reward, bool(ended), bool(cut))], info
         from gymnasium.vector.utils import concatenate, create_empty_array
 
         room: Any = create_empty_array(self.single_action_space, len(actions))
-        return concatenate(self.single_action_space, [self.actions.element(a) for a in actions], room)
+        batch = concatenate(self.single_action_space, [self.actions.element(a) for a in actions], room)
+        observation, rewards, terminated, truncated, info = self._call("step", batch)
+        each = zip(self._singles(observation), rewards.tolist(), terminated.tolist(), truncated.tolist(), strict=True)
+        return list(each), info
+
+    def _call(self, what: str, *args: Any, **options: Any) -> Any:
+        try:
+            return getattr(self.env, what)(*args, **options)
+        except EntropicBPIError:
+            raise
+        except Exception as error:
+            raise EnvironmentRaised(f"{self.name}.{what} raised {type(error).__name__}: {error}") from error
+
+    def _singles(self, observation: Any) -> list[Any]:
+        """The observation of each copy; of a vector, a batch of tuples comes as a tuple of batches."""
+        if not self.vector:
+            return [observation]
+        from gymnasium.vector.utils import iterate
+
+        return list(iterate(self.env.observation_space, observation))
+
+    def paid(self, reward: Any, where: str = "") -> float:
+        """Return a reward as a number, which must be finite."""
+        try:
+            value = float(reward)
+        except (TypeError, ValueError, OverflowError):
+            value = math.nan
+        if not math.isfinite(value):
+            advice = ": it must be a finite real number"
+            if np.ndim(reward):
+                advice = (
+                    f": its reward is a vector of {np.size(reward)} numbers, wrap it so that it is one number, such as "
+                )
+                advice += "a weighted sum (gymnasium.RewardWrapper)"
+            raise InvalidProblemError(f"{self.name} paid {shown(reward)}{where}{advice}")
+        return value
 
     def facts(self) -> dict[str, Any]:
         """All that can be seen of the environment's law from outside: its options, its classes and their source."""
@@ -155,62 +200,23 @@ class Environment:
             facts |= {f"environment.{name}": value for name, value in spec.kwargs.items()}
         return facts
 
-    def problem(
-        self,
-        *,
-        eps: float,
-        delta: float,
-        beta: float | None = None,
-        risk: Risk | None = None,
-        **declared: Any,
-    ) -> Problem:
+    def problem(self, *, eps: float, delta: float, **declared: Any) -> Problem:
         """Return the identification problem: nothing is known but the sizes and what is declared."""
-        given, states = Declarations(**declared), self.states
+        goal = {name: declared.pop(name) for name in ("beta", "risk") if name in declared}
+        given, states, actions = Declarations(**declared), self.states, self.actions
         given.check_source("environment")
         check_black_box(given)
-        if given.successors is not None:
-            rows = self._declared(given.successors, given.reward_law in (None, "fixed"))
-            given = replace(given, successors=rows)
-        if given.noise is not None:
-            given.check_combinations()
-            assert isinstance(states, FiniteSpace)
-            given = with_noise(states, self.actions, given)
-        if given.reward is not None:
-            given = with_known_rewards(states, self.actions, given)
-        if given.start is not None:
-            given = replace(given, start=numbered_starts(given.start, states.index))
-        if given.allowed is not None:
-            given = replace(given, allowed=self._masks(given.allowed, given.horizon or 0))
+        self.noise, given = given.noise, in_numbers(given, states, actions, played=True)
         return Problem.black_box(
             states.size,
-            self.actions.size,
+            actions.size,
             eps=eps,
             delta=delta,
-            beta=beta,
-            risk=risk,
-            state_names=states.names if isinstance(states, DiscoveredStates) else (*states.labels(), END_NAME),
-            action_names=self.actions.labels(),
+            state_labels=states.names if isinstance(states, DiscoveredStates) else (*states.labels(), END_NAME),
+            action_labels=actions.labels(),
             source=f"gymnasium:{self.name}",
-            **{**given.given(), "max_states": self.max_states},
+            **given.given() | goal | {"max_states": self.max_states},
         )
-
-    def _masks(self, allowed: Any, horizon: int) -> Masks | None:
-        states, actions = self.states, self.actions
-        if isinstance(allowed, str) and allowed == INFO:
-            return offered_masks(states.size + 1, actions.size)
-        if isinstance(states, DiscoveredStates):
-            raise InvalidProblemError(
-                "allowed= needs states that can be listed before they are seen, not max_states: use allowed='info'"
-            )
-        elements = map(states.element, range(states.size))
-        return masks_of(allowed, horizon, elements, actions.size, actions.index, extra=1)
-
-    def _declared(self, successors: Any, repeated: bool) -> tuple[np.ndarray, np.ndarray]:
-        if isinstance(self.states, DiscoveredStates):
-            raise InvalidProblemError(
-                "successors needs states that can be listed before they are seen, not max_states: declare max_successors"
-            )
-        return declared_rows(self.states, self.actions, successors, repeated=repeated)
 
 
 class Player:
@@ -228,113 +234,89 @@ class Player:
         self.low, self.high = problem.declared_range if problem.reward is None else (-math.inf, math.inf)
         self.ignores_rewards = isinstance(problem.risk, AnyReward)
         self.factor = problem.factors.tolist()
-        self.least, self.most = problem.return_limits
         self.masks = problem.allowed if problem.allowed is not None and problem.allowed.offered else None
         self.mask_of: dict[int, bytes] = {}  # as they were last seen
         self.latest_masks: Any = None  # of the copies of a vector
+        self.labels = np.zeros(problem.n_observed_labels, dtype=np.int64)  # how often each was drawn in this batch
 
     def close(self) -> None:
         self.environment.close()
 
     def play(self, behaviour: Behaviour, episodes: int, into: Counts, round: int) -> None:
         """Play ``episodes`` episodes of one behaviour and add them to the counts, all or nothing."""
-        copies = self.environment.copies
         seed: int | None = int(np.random.SeedSequence([self.seed, round]).generate_state(1)[0])
-        seen = Batch(Counter(), Counter(), Counter())
+        seen, (least, most) = Batch(Counter(), Counter(), Counter()), self.problem.return_limits
         # Lists, because one number is read from them faster than from an array.
         plan = list(zip(*(table[1:].tolist() for table in behaviour[:3]), strict=True))
-        for begun in range(0, episodes, copies):
-            starts = self._reset(seed)[: episodes - begun]
-            seen.starts.update(starts)
-            if not self.environment.vector:
-                visits, earned = self._walk_alone(starts[0], behaviour.leading, plan)
-                seen.returns[earned] += 1
-            else:
-                walkers = [_Walker(state, behaviour.leading) for state in starts]
-                visits = self._walk_together(walkers, plan)
-                seen.returns.update(walker.earned for walker in walkers)
-            seen.visits.update(visits)
+        self.labels[:] = 0
+        for begun in range(0, episodes, self.environment.copies):
+            observations, info = self.environment.reset(seed)
+            states = [self._state(observation, "reset") for observation in observations]
+            if self.masks is not None:
+                self._note_masks(states, info)
+            self._walk(states[: episodes - begun], behaviour.leading, plan, seen)
             seed = None
         for earned in seen.returns:
-            self._check_return(earned)
-        moves = transitions_of(seen, self.problem)
+            if not least <= earned <= most:
+                self.problem.refuse_return(f"an episode of {self.environment.name}", earned)
+        moves = transitions_of(seen, self.problem)._replace(labels=self.labels.copy())
         into.add(moves, episodes)
         self.tests.add(seen, moves)
 
-    def _walk_alone(self, state: int, leading: bool, plan: list[_Tables]) -> tuple[list[Visit], float]:
-        """One episode of the only copy: what :meth:`_walk_together` does with one walker, written out.
-
-        A step of a small environment takes a few microseconds; the general way would take as long again.
-        """
-        environment, end = self.environment, self.problem.n_states - 1
-        play, action_of = environment.env.step, environment.actions.element
-        last, previous, earned = self.problem.horizon - 1, BEFORE_THE_FIRST, 0.0
-        visits, factor = [], self.factor
+    def _walk(self, states: list[int], leading: bool, plan: list[_Tables], seen: Batch) -> None:
+        """One episode from each state, step by step together; one that has ended waits for the others."""
+        problem, environment, end = self.problem, self.environment, self.problem.n_states - 1
+        seen.starts.update(states)
+        walking, visits = list(range(len(states))), []
+        leads, previous = [leading] * len(states), [BEFORE_THE_FIRST] * len(states)
+        earned = [0.0] * len(states)
         for h, (greedy, lead, turn) in enumerate(plan):
-            if not leading:
-                action = greedy[state]
-            elif turn[state] < 0:
-                action = lead[state]
-            else:
-                action, leading = turn[state], False
+            actions = []
+            for i, state in enumerate(states):
+                if leads[i] and turn[state] >= 0:
+                    leads[i] = False
+                    actions.append(turn[state])
+                else:
+                    actions.append((lead if leads[i] else greedy)[state])
             if self.masks is not None:
-                action = self._permitted(state, action)
-            try:
-                answer = play(action_of(action))
-            except Exception as error:
-                self._refuse_error("step", error)
-            observation, reward, terminated, truncated, info = answer
-            following = end if terminated else self._state(observation, "step")
-            if self.masks is not None and not terminated:
-                self._note_masks([following], info)
-            paid = self._reward(reward, state, action)
-            if terminated and self.problem.reward is not None:
-                self._check_end(observation, state, action, paid)
-            visits.append((h, state, action, following, paid, previous))
-            earned += factor[h] * paid
-            if terminated:
-                break
-            if truncated and h < last:
-                self._refuse_truncation(h + 1)
-            previous, state = state, following
-        return visits, earned
-
-    def _walk_together(self, walkers: list[_Walker], plan: list[_Tables]) -> list[Visit]:
-        """One episode of each walker, step by step together; one that has ended waits for the others."""
-        problem, visits = self.problem, []
-        for h, tables in enumerate(plan):
-            for walker in walkers:
-                walker.choose(*tables)
-                if self.masks is not None:  # what a copy plays after its episode is of no interest
-                    walker.action = -1 if walker.done else self._permitted(walker.state, walker.action)
-            answers, info = self._step([walker.action for walker in walkers])
-            arrived: list[int] = []
-            for walker, (observation, reward, terminated, truncated) in zip(walkers, answers, strict=True):
-                arrived.append(-1)
-                if walker.done:
-                    continue
-                following = problem.n_states - 1 if terminated else self._state(observation, "step")
-                paid = self._reward(reward, walker.state, walker.action)
+                for i in walking:
+                    actions[i] = self._permitted(states[i], actions[i])
+            answers, info = environment.step(self._for_all_copies(actions, walking))
+            arrived, still = [-1] * len(states), []
+            for i in walking:
+                observation, reward, terminated, truncated = answers[i]
+                state, action = states[i], actions[i]
+                following = end if terminated else self._state(observation, "step")
+                paid = self._reward(reward, state, action)
                 if terminated and problem.reward is not None:
-                    self._check_end(observation, walker.state, walker.action, paid)
-                visits.append((h, walker.state, walker.action, following, paid, walker.previous))
-                walker.arrive(following, self.factor[h] * paid, terminated)
-                arrived[-1] = -1 if terminated else following
-                if truncated and not terminated and h + 1 < problem.horizon:
-                    self._refuse_truncation(h + 1)
+                    self._check_end(observation, state, action, paid)
+                if self.labels.size:
+                    own = _info_of_copy(info, i) if environment.vector else info
+                    self._note_label(own, state, action, following, paid)
+                visits.append((h, state, action, following, paid, previous[i]))
+                earned[i] += self.factor[h] * paid
+                previous[i], states[i] = state, following
+                if not terminated:
+                    if truncated and h + 1 < problem.horizon:
+                        self._refuse_truncation(h + 1)
+                    arrived[i] = following
+                    still.append(i)
             if self.masks is not None:
                 self._note_masks(arrived, info)
-            if all(walker.done for walker in walkers):
+            walking = still
+            if not walking:
                 break
-        return visits
+        seen.visits.update(visits)
+        seen.returns.update(earned)
 
-    def _reset(self, seed: int | None) -> list[int]:
-        """The first state of each copy."""
-        observation, info = self._guard("reset", self.environment.env.reset, seed=seed)
-        states = [self._state(single, "reset") for single in self._singles(observation)]
-        if self.masks is not None:
-            self._note_masks(states, info)
-        return states
+    def _for_all_copies(self, actions: list[int], walking: list[int]) -> list[int]:
+        """An action for each copy: those without an episode repeat the first one's, or do what their mask allows."""
+        copies = self.environment.copies
+        if copies == 1:
+            return actions
+        if self.masks is None:
+            return [*actions, *actions[:1] * (copies - len(actions))]
+        return [actions[i] if i in walking else int(np.argmax(self.latest_masks[i])) for i in range(copies)]
 
     def _note_masks(self, states: list[int], info: Any) -> None:
         """Record the action mask that came with the state of each copy; a state of -1 has none.
@@ -367,25 +349,31 @@ class Player:
         mask = self.masks.table[0, state]
         return action if mask[action] else int(mask.argmax())
 
-    def _step(self, actions: list[int]) -> tuple[list[tuple[Any, Any, bool, bool]], Any]:
-        """What the copies answer to one action each, and their info; copies without a walker repeat the first one's."""
-        environment = self.environment
-        played = [*actions, *actions[:1] * (environment.copies - len(actions))]
-        if self.masks is not None:
-            busy = len(actions)
-            played = [a if i < busy and a >= 0 else int(np.argmax(self.latest_masks[i])) for i, a in enumerate(played)]
-        answer = self._guard("step", environment.env.step, environment.batch(played))
-        observation, rewards, terminated, truncated, info = answer
-        each = zip(self._singles(observation), rewards.tolist(), terminated.tolist(), truncated.tolist(), strict=True)
-        return list(each)[: len(actions)], info
-
-    def _singles(self, observation: Any) -> list[Any]:
-        """The observation of each copy; of a vector, a batch of tuples comes as a tuple of batches."""
-        if not self.environment.vector:
-            return [observation]
-        from gymnasium.vector.utils import iterate
-
-        return list(iterate(self.environment.env.observation_space, observation))
+    def _note_label(self, info: Any, state: int, action: int, following: int, paid: float) -> None:
+        """Count the label that a visit shows, which must explain what happened."""
+        problem, states, slots = self.problem, self.environment.states, self.problem.slots
+        noise: Any = self.environment.noise
+        mechanics: Any = problem.noise
+        assert isinstance(states, FiniteSpace)
+        assert problem.balls is not None
+        next_state = END if following == problem.n_states - 1 else states.element(following)
+        visit = states.element(state), self.environment.actions.element(action), next_state, paid
+        label = ask("observed", noise.observed, info, *visit)
+        pair = state * problem.n_actions + action
+        law = int(mechanics.law[pair])
+        known, wrong = (
+            list(noise.laws.values())[law],
+            f"the declared noise is wrong: {problem.describe(pair)} showed the label",
+        )
+        if label not in known:
+            raise InvalidProblemError(f"{wrong} {shown(label)}, expected one of {shown(known)}")
+        number = known.index(label)
+        slot = slots.begin[pair] + problem.balls.slot_of_label[pair, number]
+        least, most = slots.low[0, slot] - problem.same_reward, slots.high[0, slot] + problem.same_reward
+        if slots.successor[slot] != following or not least <= paid <= most:
+            went = f"went to state {problem.state_names[following]!r} with reward {paid:g}"
+            raise InvalidProblemError(f"{wrong} {shown(label)} and {went}, which it does not explain")
+        self.labels[sum(map(len, mechanics.labels[:law])) + number] += 1
 
     def _refuse_truncation(self, steps: int) -> NoReturn:
         name, limit, horizon = self.environment.name, self.environment.time_limit, self.problem.horizon
@@ -397,17 +385,6 @@ class Player:
             f"{name} was truncated after {steps} steps, before the horizon {horizon}{cause}, and what would have come is "
             f"unknown: declare horizon={steps}, or {remedy}"
         )
-
-    def _guard(self, what: str, call: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        try:
-            return call(*args, **options)
-        except Exception as error:
-            self._refuse_error(what, error)
-
-    def _refuse_error(self, what: str, error: Exception) -> NoReturn:
-        if isinstance(error, EntropicBPIError):
-            raise error
-        raise EnvironmentRaised(f"{self.environment.name}.{what} raised {type(error).__name__}: {error}") from error
 
     def _state(self, observation: Any, what: str) -> int:
         state = self.environment.states.index(observation)
@@ -421,12 +398,15 @@ class Player:
     def _reward(self, reward: Any, state: int, action: int) -> float:
         if self.ignores_rewards:
             return self.low
-        try:
-            value = float(reward)
-        except (TypeError, ValueError, OverflowError):
-            value = math.nan
+        if type(reward) is float and self.low <= reward <= self.high:  # as in most environments
+            return reward
+        where = f" in state {self.problem.state_names[state]}, action {self.problem.action_names[action]}"
+        value = self.environment.paid(reward, where)
         if not self.low <= value <= self.high:
-            self._refuse_reward(reward, state, action)
+            raise InvalidProblemError(
+                f"{self.environment.name} paid reward {value}{where}, "
+                f"outside the declared reward_range ({self.low}, {self.high})"
+            )
         return value
 
     def _check_end(self, observation: Any, state: int, action: int, paid: float) -> None:
@@ -442,69 +422,32 @@ class Player:
                 f"{shown(observation)} is {declared:g}"
             )
 
-    def _check_return(self, earned: float) -> None:
-        if not self.least <= earned <= self.most:
-            self.problem.refuse_return(f"an episode of {self.environment.name}", earned)
-
-    def _refuse_reward(self, reward: Any, state: int, action: int) -> NoReturn:
-        place = f"in state {self.problem.state_names[state]}, action {self.problem.action_names[action]}"
-        if np.ndim(reward) > 0:
-            raise InvalidProblemError(
-                f"{self.environment.name} paid {shown(reward)} {place}: its reward is a vector of {np.size(reward)} "
-                "numbers, wrap it so that it is one number, such as a weighted sum (gymnasium.RewardWrapper)"
-            )
-        value = check_finite(f"the reward {place}", reward)
-        raise InvalidProblemError(
-            f"{self.environment.name} paid reward {value} {place}, "
-            f"outside the declared reward_range ({self.low}, {self.high})"
-        )
-
-
-@dataclass
-class _Walker:
-    """One episode on its way: where it is, whether it still follows the lead, whether it has ended, what it earned."""
-
-    state: int
-    leading: bool
-    previous: int = BEFORE_THE_FIRST
-    action: int = 0
-    earned: float = 0.0
-    done: bool = False
-
-    def choose(self, greedy: list[int], lead: list[int], turn: list[int]) -> None:
-        if self.leading and turn[self.state] >= 0:
-            self.action, self.leading = turn[self.state], False
-        else:
-            self.action = (lead if self.leading else greedy)[self.state]
-
-    def arrive(self, state: int, paid: float, done: bool) -> None:
-        self.previous, self.state, self.done = self.state, state, done
-        self.earned += paid
-
 
 def transitions_of(seen: Batch, problem: Problem) -> Transitions:
     """What the counts take of it: row by row, in the order of first sight."""
     nothing, n_actions = problem.possible_rewards[0], problem.n_actions
     stride = 0 if problem.stationary else problem.n_states * n_actions
-    outcomes = {(problem.n_rows - 1, state, nothing): times for state, times in seen.starts.items()}
+    outcomes = Counter({(problem.n_rows - 1, state, nothing): times for state, times in seen.starts.items()})
     for (h, state, action, following, paid, _), times in seen.visits.items():
-        outcome = (h * stride + state * n_actions + action, following, paid)
-        outcomes[outcome] = outcomes.get(outcome, 0) + times
+        outcomes[h * stride + state * n_actions + action, following, paid] += times
     rows, successors, rewards = zip(*outcomes, strict=True)
     return Transitions(np.array(rows), np.array(successors), np.array(list(outcomes.values())), np.array(rewards))
 
 
+def _info_of_copy(info: Any, i: int) -> dict[str, Any]:
+    """The info of one copy of a vector, whose values have one entry for each copy."""
+    own = {key: value for key, value in info.items() if not key.startswith("_")}
+    return {key: _info_of_copy(value, i) if isinstance(value, dict) else value[i] for key, value in own.items()}
+
+
 def _check_autoreset(env: Any) -> None:
     """Refuse a vector environment whose answer to an episode's last step is the first observation of the next episode."""
-    import gymnasium
+    from gymnasium.vector import AutoresetMode
 
-    modes = getattr(gymnasium.vector, "AutoresetMode", None)
-    if modes is None:  # Gymnasium 1.0, where all of them reset at the next step
-        return
     mode = env.metadata.get("autoreset_mode")
-    if mode is not modes.NEXT_STEP:
+    if mode is not AutoresetMode.NEXT_STEP:
         raise InvalidProblemError(
-            f"the vector environment has metadata['autoreset_mode'] = {mode}, expected {modes.NEXT_STEP}: "
+            f"the vector environment has metadata['autoreset_mode'] = {mode}, expected {AutoresetMode.NEXT_STEP}: "
             "with any other the observation at the end of an episode may be one of the next episode"
         )
 
@@ -532,26 +475,13 @@ def _ancestry(cls: type) -> list[type]:
     return [part for part in cls.__mro__ if part.__module__.split(".")[0] not in sys.stdlib_module_names]
 
 
-def _listed(space: Any) -> FiniteSpace:
-    """The observations of a space that is small enough to list them."""
+def _listed(what: str, space: Any, remedy: str) -> FiniteSpace:
+    """The elements of a space that is small enough to list them."""
     numbered = finite(space)
     if numbered is not None and numbered.listable:
         return numbered
     size = "is not made of finitely many integers" if numbered is None else f"has {numbered}, too many to list them"
-    raise InvalidProblemError(
-        f"the observation space {shown(space)} {size}: declare max_states=M, at most how many different observations the "
-        "environment really makes; they are then numbered as they are first seen"
-    )
-
-
-def _actions(space: Any) -> FiniteSpace:
-    numbered = finite(space)
-    if numbered is not None and numbered.listable:
-        return numbered
-    size = "is not finite" if numbered is None else f"has {numbered}, too many to list them"
-    raise InvalidProblemError(
-        f"the action space {shown(space)} {size}: wrap the environment so that there are few actions"
-    )
+    raise InvalidProblemError(f"the {what} space {shown(space)} {size}: {remedy}")
 
 
 def check_black_box(declared: Declarations, what: str = "an environment") -> None:

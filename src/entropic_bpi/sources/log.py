@@ -30,9 +30,7 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.problem.declarations import INFO, Declarations
-from entropic_bpi.problem.known_rewards import with_known_rewards
-from entropic_bpi.problem.masks import masks_of, numbered_starts
+from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Risk
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST
@@ -43,7 +41,7 @@ from entropic_bpi.sources.logs.lines import EARNED, WHOLE, Projection
 from entropic_bpi.sources.logs.reading import LogReader
 from entropic_bpi.sources.logs.tables import hashable
 from entropic_bpi.sources.spaces import MOST_STATES, unseen
-from entropic_bpi.sources.successors import declared_rows, with_noise
+from entropic_bpi.sources.successors import in_numbers
 from entropic_bpi.tools.checks import check_integer, check_list
 from entropic_bpi.tools.text import shown
 
@@ -273,29 +271,14 @@ class Log(ImportedLog):
         given = replace(Declarations(**declared), max_states=states.most)
         given.check_source("log")
         check_black_box(given, "a log")
-        max_states, successors = given.max_states, given.successors
+        max_states = given.max_states
         spaces, names, end = (numbered(states.labels), numbered(self.actions)), tuple(map(str, states.labels)), "end"
         while end in names:
             end = f"({end})"
         if max_states is not None and not len(names) <= max_states <= MOST_STATES:
             expected = f"between {len(names)}, the states of the log, and {MOST_STATES}"
             raise InvalidProblemError(f"max_states must be {expected}; got {max_states}")
-        if max_states is not None and successors is not None:
-            raise InvalidProblemError("successors needs states that are listed (states=), not max_states")
-        if successors is not None:
-            fixed = given.reward_law in (None, "fixed")
-            given = replace(given, successors=declared_rows(*spaces, successors, repeated=fixed))
-        if given.noise is not None:
-            given.check_combinations()
-            given = with_noise(*spaces, given)
-        if given.reward is not None:
-            given = with_known_rewards(*spaces, given)
-        given = replace(given, start=numbered_starts(given.start, spaces[0].index))
-        if given.allowed is not None:
-            if max_states is not None or (isinstance(given.allowed, str) and given.allowed == INFO):
-                raise InvalidProblemError("allowed= of a log must be an array or a function, of states that are listed")
-            sizes = (given.horizon or 0, states.labels, len(self.actions))
-            given = replace(given, allowed=masks_of(given.allowed, *sizes, spaces[1].index, extra=1))
+        given = in_numbers(given, *spaces, played=False)
         others = tuple(map(unseen, range(len(names), max_states or 0)))
         while set(others) & set(names):  # a label of the log may look like one of them
             others = tuple(f"#{other}" for other in others)
@@ -306,8 +289,8 @@ class Log(ImportedLog):
             eps=eps,
             delta=delta,
             risk=risk,
-            state_names=(*names, end),
-            action_names=tuple(map(str, self.actions)),
+            state_labels=(*names, end),
+            action_labels=tuple(map(str, self.actions)),
             source=f"log:{self.name}",
             **given.given(),
         )

@@ -16,12 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
+from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, Batch
-from entropic_bpi.sources.environment import Environment, EnvironmentRaised
+from entropic_bpi.sources.environment import Environment
 from entropic_bpi.sources.log import Log
 from entropic_bpi.sources.logs.lines import PARTS
-from entropic_bpi.tools.text import shown
 
 LONGEST_EPISODE = 1000
 """Episodes are left after this many steps."""
@@ -192,7 +191,7 @@ class _Tour:
             actions = [self._choose(walk.state, directed) for walk in walks]
             try:
                 answers = self._step(actions)
-            except EnvironmentRaised:
+            except EntropicBPIError:
                 if self.seen.enforced or not self._forbidden(walks, actions):
                     raise
                 self.seen.enforced = True
@@ -269,56 +268,22 @@ class _Tour:
         nearer = sum(n for (y, _), n in outcomes.items() if distance.get(y, math.inf) < distance[state])
         return nearer / max(outcomes.total(), 1)
 
-    # -- the environment ------------------------------------------------------------------------------------------
-
     def _reset(self) -> list[int]:
         seeded = self.seen.episodes < _SEEDED
-        observation, info = self._guard("reset", seed=int(self.rng.integers(2**31)) if seeded else None)
-        states = [self.environment.states.index(single) for single in self._singles(observation)]
+        observations, info = self.environment.reset(int(self.rng.integers(2**31)) if seeded else None)
+        states = [self.environment.states.index(observation) for observation in observations]
         self._note_masks(states, info)
         return states
 
     def _step(self, actions: list[int]) -> list[tuple[int, float, bool, bool]]:
         environment = self.environment
-        if environment.vector:
-            answer = self._guard("step", environment.batch(actions))
-            observation, rewards, terminated, truncated, info = answer
-        else:
-            observation, reward, ended, cut, info = self._guard("step", environment.actions.element(actions[0]))
-            rewards, terminated, truncated = [reward], [ended], [cut]
-        states = [
-            _END if ended else environment.states.index(single)
-            for single, ended in zip(self._singles(observation), terminated, strict=True)
+        answers, info = environment.step(actions)
+        found = [
+            (_END if ended else environment.states.index(observation), environment.paid(reward), ended, cut)
+            for observation, reward, ended, cut in answers
         ]
-        self._note_masks(states, info)
-        each = zip(states, map(self._number, rewards), map(bool, terminated), map(bool, truncated), strict=True)
-        return list(each)
-
-    def _guard(self, what: str, *args: Any, **options: Any) -> Any:
-        try:
-            return getattr(self.environment.env, what)(*args, **options)
-        except EntropicBPIError as error:
-            raise EnvironmentRaised(str(error)) from error
-        except Exception as error:
-            message = f"{self.environment.name}.{what} raised {type(error).__name__}: {error}"
-            raise EnvironmentRaised(message) from error
-
-    def _singles(self, observation: Any) -> list[Any]:
-        if not self.environment.vector:
-            return [observation]
-        from gymnasium.vector.utils import iterate
-
-        return list(iterate(self.environment.env.observation_space, observation))
-
-    def _number(self, reward: Any) -> float:
-        try:
-            value = float(reward)
-        except (TypeError, ValueError, OverflowError):
-            value = math.nan
-        if not math.isfinite(value):
-            advice = ": use one number, such as a weighted sum (gymnasium.RewardWrapper)" if np.ndim(reward) else ""
-            raise InvalidProblemError(f"{self.environment.name} paid {shown(reward)}, expected a finite number{advice}")
-        return value
+        self._note_masks([state for state, *_ in found], info)
+        return found
 
     def _note_masks(self, states: list[int], info: Any) -> None:
         """Record the masks that a dict ``info`` has, one for each copy."""

@@ -1,83 +1,90 @@
-"""Which next states of an environment are declared possible: by a function, a table or a mask.
+"""The declarations of an environment or a log in numbers of its states and actions.
 
-In functions and tables, states and actions are what they are in the environment: elements of its spaces. :data:`END` stands
-for the end of the episode. Whatever is listed comes with one reward; if several are possible, it is listed so many times.
+In functions and tables, states and actions are what they are in the source: elements of the spaces of an environment, labels
+of a log. :data:`END` stands for the end of the episode. Whatever is listed as a successor comes with one reward; if several
+are possible, it is listed so many times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.problem.declarations import Declarations
+from entropic_bpi.model.parts.mechanics import Partitioned
+from entropic_bpi.problem.declarations import INFO, Declarations
+from entropic_bpi.problem.known_rewards import key_in_numbers, with_known_rewards
+from entropic_bpi.problem.masks import masks_of, numbered_starts, offered_masks
 from entropic_bpi.problem.noise import Noise
+from entropic_bpi.problem.rows import Compressed, rows_of_mask
 from entropic_bpi.problem.sentences import SAME_REWARD
-from entropic_bpi.sources.spaces import FiniteSpace
+from entropic_bpi.sources.spaces import DiscoveredStates, FiniteSpace
+from entropic_bpi.tools.checks import ask
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END
 
 
-def declared_rows(
-    states: FiniteSpace, actions: FiniteSpace, successors: Any, *, repeated: bool
-) -> tuple[np.ndarray, np.ndarray]:
+def in_numbers(
+    given: Declarations, states: FiniteSpace | DiscoveredStates, actions: FiniteSpace, *, played: bool
+) -> Declarations:
+    """Return what is declared about the states and actions in numbers; ``played``: there is an ``info``, as of no log."""
+    offered = isinstance(given.allowed, str) and given.allowed == INFO
+    if offered and not played:
+        raise InvalidProblemError("allowed='info' is for environments; of a log give an array or a function")
+    if given.max_states is not None or not isinstance(states, FiniteSpace):
+        given.check_combinations()
+        masked = given.allowed is not None and not offered
+        for name, wrong in (("successors", given.successors is not None), ("allowed", masked)):
+            if wrong:
+                raise InvalidProblemError(f"{name} needs states that are listed before they are seen, not max_states")
+    else:
+        if given.successors is not None:
+            fixed = given.reward_law in (None, "fixed")
+            given = replace(given, successors=declared_rows(states, actions, given.successors, repeated=fixed))
+        if given.noise is not None:
+            given.check_combinations()
+            given = _with_noise(states, actions, given, played)
+        if given.reward is not None:
+            given = with_known_rewards(states, actions, given)
+        if given.allowed is not None and not offered:
+            elements = map(states.element, range(states.size))
+            masks = masks_of(given.allowed, given.horizon or 0, elements, actions.size, actions.index, extra=1)
+            given = replace(given, allowed=masks)
+    if offered:
+        given = replace(given, allowed=offered_masks(states.size + 1, actions.size))
+    return replace(given, start=numbered_starts(given.start, states.index))
+
+
+def declared_rows(states: FiniteSpace, actions: FiniteSpace, successors: Any, *, repeated: bool) -> Compressed:
     """Declared successors as compressed rows ``(indptr, indices)`` over the pairs (s, a); the last state is the end.
 
     ``repeated``: a state that is listed twice may come with two rewards; otherwise it counts once.
     """
+    if not isinstance(successors, Mapping) and not callable(successors):
+        shape = (states.size, actions.size, states.size + 1)
+        expected = (
+            "the successors of an environment are declared by a function (state, action) -> states, by a dict "
+            f"{{(state, action): states}}, or by a boolean mask of shape (S, A, S + 1) = {shape}, whose last column is the "
+            "end"
+        )
+        return rows_of_mask(successors, shape, expected)
+    entries: dict[tuple[int, ...], Any] = {}
     if isinstance(successors, Mapping):
-        following = _look_up(states, actions, successors)
-    elif callable(successors):
-        following = _ask(successors)
-    else:
-        return _rows_of_mask(states, actions, successors)
+        entries = {key_in_numbers("successors", key, states, actions): value for key, value in successors.items()}
     rows: list[list[int]] = []
-    for s in map(states.element, range(states.size)):
-        for a in map(actions.element, range(actions.size)):
-            found = _numbered(states, following(s, a), f"the successors of state {shown(s)}, action {shown(a)}")
-            rows.append(sorted(found if repeated else set(found)))
-    return np.cumsum([0, *map(len, rows)]), np.array([y for row in rows for y in row], dtype=np.int64)
-
-
-def _look_up(states: FiniteSpace, actions: FiniteSpace, table: Mapping[Any, Any]) -> Callable[[Any, Any], Any]:
-    """The entries of a table, whose keys may write a state or an action in any way that its space knows."""
-    entries = {}
-    for key, value in table.items():
-        try:
-            s, a = key
-            pair = states.index(s), actions.index(a)
-        except (TypeError, ValueError):
-            pair = -1, -1
-        if min(pair) < 0:
-            raise InvalidProblemError(
-                f"successors has the key {shown(key)}, expected (state, action) with elements of the environment's spaces"
-            )
-        entries[pair] = value
-
-    def following(s: Any, a: Any) -> Any:
-        pair = states.index(s), actions.index(a)
-        if pair not in entries:
+    for pair in np.ndindex(states.size, actions.size):
+        s, a = states.element(pair[0]), actions.element(pair[1])
+        if isinstance(successors, Mapping) and pair not in entries:
             raise InvalidProblemError(
                 f"successors lacks ({shown(s)}, {shown(a)}): list what may follow every state and action, or give a function"
             )
-        return entries[pair]
-
-    return following
-
-
-def _ask(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    def following(s: Any, a: Any) -> Any:
-        try:
-            return function(s, a)
-        except Exception as error:
-            raise InvalidProblemError(
-                f"successors({shown(s)}, {shown(a)}) raised {type(error).__name__}: {error}"
-            ) from error
-
-    return following
+        following = entries[pair] if pair in entries else ask("successors", successors, s, a)
+        found = _numbered(states, following, f"the successors of state {shown(s)}, action {shown(a)}")
+        rows.append(sorted(found if repeated else set(found)))
+    return np.cumsum([0, *map(len, rows)]), np.array([y for row in rows for y in row], dtype=np.int64)
 
 
 def _numbered(states: FiniteSpace, following: Any, where: str) -> list[int]:
@@ -86,40 +93,23 @@ def _numbered(states: FiniteSpace, following: Any, where: str) -> list[int]:
         raise InvalidProblemError(f"{where} must be a list of states, got {shown(following)}")
     found = []
     for y in following:
-        number = states.size if y is END else states.index(y)
-        if number < 0:
+        found.append(states.size if y is END else states.index(y))
+        if found[-1] < 0:
             raise InvalidProblemError(f"{where} must be elements of the observation space or END, got {shown(y)}")
-        found.append(number)
     if not found:
         raise InvalidProblemError(f"{where} are none: name what may follow, END for the end of the episode")
     return found
 
 
-def _rows_of_mask(states: FiniteSpace, actions: FiniteSpace, given: Any) -> tuple[np.ndarray, np.ndarray]:
-    shape = (states.size, actions.size, states.size + 1)
-    try:
-        mask = np.asarray(given)
-    except ValueError:
-        mask = np.empty(0)
-    if mask.shape != shape or mask.dtype != np.bool_:
-        raise InvalidProblemError(
-            "the successors of an environment are declared by a function (state, action) -> states, by a dict "
-            f"{{(state, action): states}}, or by a boolean mask of shape (S, A, S + 1) = {shape}, whose last column is the "
-            f"end; got {shown(given) if isinstance(given, str) else f'dtype {mask.dtype}, shape {mask.shape}'}"
-        )
-    empty = np.argwhere(~mask.any(axis=2))
-    if len(empty):
-        raise InvalidProblemError(f"successors[s={empty[0][0]}, a={empty[0][1]}] allows no next state")
-    flat = mask.reshape(-1, shape[2])
-    return np.concatenate([[0], np.cumsum(flat.sum(axis=1))]), np.nonzero(flat)[1]
-
-
-def with_noise(states: FiniteSpace, actions: FiniteSpace, given: Declarations) -> Declarations:
+def _with_noise(states: FiniteSpace, actions: FiniteSpace, given: Declarations, played: bool) -> Declarations:
     """Return the declarations with the noise in numbers of states; the range of rewards follows from the outcomes."""
     if not isinstance(given.noise, Noise):
         raise InvalidProblemError(
             "noise='model' is for models that were made by FiniteMDP.from_noise; give an eb.Noise"
         )
+    observed = given.noise.observed is not None
+    if observed and not played:
+        raise InvalidProblemError("observed= of noise needs the info of an environment that is played; a log has none")
     table = given.noise.read(
         [states.element(s) for s in range(states.size)],
         [actions.element(a) for a in range(actions.size)],
@@ -152,4 +142,5 @@ def with_noise(states: FiniteSpace, actions: FiniteSpace, given: Declarations) -
             f"two labels at state {shown(states.element(s))}, action {shown(actions.element(a))} lead to one state with "
             f"the rewards {paid[i]} and {paid[i + 1]}, which cannot be told apart"
         )
-    return replace(given, noise=parts._replace(rows=rows, rewards=paid), reward_range=(low, high))
+    mechanics = parts.mechanics._replace(observed=observed)
+    return replace(given, noise=Partitioned(mechanics, rows, paid), reward_range=(low, high))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -165,3 +165,12 @@ def refuse_attribute(owner: object, name: str, renamed: Mapping[str, str]) -> No
     if name in renamed:
         raise AttributeError(f"{kind}.{name} is now {kind}.{renamed[name]}")
     raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+
+
+def ask(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function of the user returns; an exception becomes an error that names the call."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        call = f"{name}({', '.join(map(shown, arguments))})"
+        raise InvalidProblemError(f"{call} raised {type(error).__name__}: {error}") from error

@@ -105,7 +105,7 @@ def _of_model(claim: Claim) -> list[str]:
         law = "one unknown law" if len(sizes) == 1 else f"one of {len(sizes)} unknown laws, declared for each of them,"
         said.append(
             "the outcome is a known function of state, action and a random label, which is drawn independently at every "
-            f"visit from {law} on {' or '.join(map(str, sizes))} labels"
+            f"visit from {law} on {' or '.join(map(str, sizes))} labels" + ", and is seen itself" * claim.noise.observed
         )
     if claim.allowed is not None:
         masks = claim.allowed[:, :-1] if claim.black_box else claim.allowed

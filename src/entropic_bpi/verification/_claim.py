@@ -185,6 +185,8 @@ class Claim(Problem):
         low, high = (an_array(f"counts.{name}", getattr(given, name), shape) for name in ("rewards", "upper"))
         if not self.black_box:
             low = high = np.zeros(len(rows))
+        observed = sum(self.noise.sizes) if self.noise is not None and self.noise.observed else 0
+        self.drawn = an_array("counts.labels", given.labels, (observed,), 0)
         order = np.lexsort((high, low, successors, rows))
         self.seen = Seen(*(part[order] for part in (rows, successors, times, low, high)))
         self._check_rewards_seen()

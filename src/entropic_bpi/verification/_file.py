@@ -51,8 +51,9 @@ _FIELDS = {
     "problem": "n_states positive, n_actions positive, horizon positive, start any, beta number?, eps above_0, delta share, "
     "stationary flag, successors unknown|model|mask|noise, rewards any, slots slots, state_names text*, action_names text*, "
     "source text, reward_law fixed|random|random-pair, max_successors positive?, return_range range?, max_states positive?, "
-    "discount share?, alpha share?, lams number*?, noise noise?, allowed allowed?, reward true?, explored explored?",
-    "noise": "labels text**, law any, classes any",
+    "discount share?, alpha share?, lams number*?, noise noise?, allowed allowed?, reward true?, explored explored?, "
+    "state_labels text*?, action_labels text*?, unit text?, title text?",
+    "noise": "labels text**, law any, classes any, observed flag",
     "allowed": "table any, offered flag",
     "explored": "betas range, rewards range",
     "slots": "begin any, used any, successor any, low any, high any, possible any",
@@ -60,7 +61,7 @@ _FIELDS = {
     "accepted text*, rewards text?",
     "tests": "stationary number?, memoryless number, unchanging number?, returns number?",
     "log": "longest positive, unused count, excluded text?, seen flag",
-    "counts": "episodes count, rows any, successors any, times any, rewards any, upper any",
+    "counts": "episodes count, rows any, successors any, times any, rewards any, upper any, labels any",
     "claim": "lower number, upper number, gap number, reached flag, test ratio|pairs|explored|boxes?, "
     "cells cell*?, cuts any*?",
     "cut": "law count, event count*, at share",
@@ -207,7 +208,11 @@ def _updated(content: dict[str, Any]) -> dict[str, Any]:
         return content
     content["provenance"] = {"accepted": [], "rewards": None, **content["provenance"]}
     content["claim"] = {"cuts": None, **content["claim"]}
-    content["problem"] = {**dict.fromkeys(("noise", "allowed", "reward", "explored")), **content["problem"]}
+    later = ("noise", "allowed", "reward", "explored", "state_labels", "action_labels", "unit", "title")
+    content["problem"] = {**dict.fromkeys(later), **content["problem"]}
+    if content["problem"]["noise"] is not None:
+        content["problem"]["noise"] = {"observed": False, **content["problem"]["noise"]}
+    content["counts"] = {"labels": [], **content["counts"]}
     for before, now in _OTHER_WORDS:
         content["assumptions"] = [text.replace(before, now) for text in content["assumptions"]]
     return content

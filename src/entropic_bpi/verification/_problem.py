@@ -76,9 +76,13 @@ class Problem:
         self.first_state = 0 if self.random_start else self.start
         self.steps = self.horizon + self.random_start
         self.reward_law, self.random_rewards = given.reward_law, given.reward_law != "fixed"
-        for name, size in (("state_names", self.n_states), ("action_names", self.n_actions)):
-            if len(set(a_list(name, getattr(self, name), size))) < size:
-                raise Rejected(f"{name} must all be different")
+        # What identifies states and actions, where other names are declared.
+        self.state_labels = self.state_names if given.state_labels is None else given.state_labels
+        self.action_labels = self.action_names if given.action_labels is None else given.action_labels
+        for kind, size in (("state", self.n_states), ("action", self.n_actions)):
+            for name in (f"{kind}_names", f"{kind}_labels"):
+                if len(set(a_list(name, getattr(self, name), size))) < size:
+                    raise Rejected(f"{name} must all be different")
         sizes = self.n_states, self.n_actions
         self.rewards = None if given.rewards is None else self._per_step("rewards", given.rewards, *sizes)
         self._read_slots(given.slots)

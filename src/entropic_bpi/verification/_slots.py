@@ -57,6 +57,9 @@ class Noise:
             raise Rejected(
                 "noise is for stationary transitions, listed states and fixed rewards, and says what may follow"
             )
+        self.observed = given.observed
+        if self.observed and not problem.black_box:
+            raise Rejected("noise.observed is of environments: a model has no info")
         self.law = an_array("noise.law", given.law, (problem.n_states * problem.n_actions,), 0, len(self.sizes) - 1)
         ends = np.cumsum([self.sizes[law] for law in self.law])
         classes = an_array("noise.classes", given.classes, (int(ends[-1]),), 0)
@@ -143,11 +146,26 @@ class Noise:
             if _is_finer(fine, coarse):
                 for mine, theirs in product(fine.classes, coarse.classes):
                     counts[coarse, theirs] += played[fine, mine] if mine <= theirs else 0
+        if self.observed:
+            counts = self._told(claim, counts)
         times = np.zeros_like(own)
         for at, ball, labels in found:
             times[at] = counts[ball, labels]
         known = np.where((own > 0) & claim.black_box, -1, slots)
         return claim.used[pairs], claim.slot_successor[slots], known, times, low, high
+
+    def _told(
+        self, claim: Claim, shown: dict[tuple[Ball, frozenset[int]], int]
+    ) -> dict[tuple[Ball, frozenset[int]], int]:
+        """Return the counts of each ball by the labels that were observed; ``shown`` are those that outcomes alone tell."""
+        drawn, visits = np.split(claim.drawn, np.cumsum(self.sizes)[:-1]), claim.seen.between(0, len(self.balls))
+        for law, labels in enumerate(drawn):
+            if labels.sum() != visits.times[self.law[visits.rows] == law].sum():
+                raise Rejected(f"counts.labels of law {law} are not as many as the visits of its states and actions")
+        told = {(ball, each): int(drawn[ball.law][list(each)].sum()) for ball, each in shown}
+        if any(told[each] < times for each, times in shown.items()):
+            raise Rejected("counts.labels do not explain the outcomes that were seen")
+        return told
 
     def _explaining(self, claim: Claim, row: int, y: int, least: float, most: float) -> int:
         """Return which of its slots explains what was seen of a pair."""
@@ -261,10 +279,10 @@ def _check_known_rewards(problem: Problem, paid: np.ndarray, to: np.ndarray) -> 
 
 def check_names(problem: Problem) -> None:
     """Whether the states and actions of an environment are named after its observations and actions."""
-    *observations, last = problem.state_names
+    *observations, last = problem.state_labels
     named = _in_order(observations) if problem.max_states is None else _found_in_order(observations)
-    if last != "end" or not named or not _in_order(problem.action_names):
-        raise Rejected("state_names and action_names of an environment must be its observations and actions in order")
+    if last != "end" or not named or not _in_order(problem.action_labels):
+        raise Rejected("names or labels of an environment must be its observations and actions in order")
 
 
 def _possible(problem: Problem) -> np.ndarray:

@@ -84,6 +84,15 @@ class Problem:
         self.successors = one_of("successors", given["successors"], ("unknown", "model", "mask"))
         self.state_names = _different_names("state_names", given["state_names"], self.n_states)
         self.action_names = _different_names("action_names", given["action_names"], self.n_actions)
+        # What identifies them, where other names are declared.
+        self.state_labels, self.action_labels = self.state_names, self.action_names
+        if given["state_labels"] is not None:
+            self.state_labels = _different_names("state_labels", given["state_labels"], self.n_states)
+        if given["action_labels"] is not None:
+            self.action_labels = _different_names("action_labels", given["action_labels"], self.n_actions)
+        for name in ("unit", "title"):
+            if not isinstance(given[name], str | None):
+                raise Rejected(f"{name} must be a string, got {given[name]!r:.80}")
         self.noise = self.explored = None
         if given["noise"] is not None or given["explored"] is not None:
             raise Rejected("declared noise and explorations are not covered by the reference")

@@ -88,10 +88,10 @@ def _check_black_box(problem: Problem) -> None:
 
 def check_names(problem: Problem) -> None:
     """Whether the states and actions of an environment are named after its observations and actions."""
-    *observations, last = problem.state_names
+    *observations, last = problem.state_labels
     named = _in_order(observations) if problem.max_states is None else _found_in_order(observations)
-    if last != "end" or not named or not _in_order(problem.action_names):
-        raise Rejected("state_names and action_names of an environment must be its observations and actions in order")
+    if last != "end" or not named or not _in_order(problem.action_labels):
+        raise Rejected("names or labels of an environment must be its observations and actions in order")
 
 
 def _possible(problem: Problem, row: int) -> int:

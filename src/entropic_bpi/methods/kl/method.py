@@ -214,7 +214,7 @@ class KL:
     def _arrays(self, counts: Counts) -> CountArrays:
         """The arrays of the counts, with those of its ball in every row; where rewards are random, with bounds of these."""
         if self.problem.balls is not None:
-            return self.problem.balls.arrays(counts.arrays)
+            return self.problem.balls.arrays(counts.arrays, counts.labels)
         return counts.arrays if self.rewards is None else self.rewards.arrays(counts)
 
     def _plan_estimated(self, counts: Counts) -> Any:

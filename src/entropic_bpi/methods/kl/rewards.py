@@ -135,7 +135,7 @@ def _refresh(
             y = arrays.successor[slot]
             if known[0, slot] != y or known[1, slot] != arrays.tally[slot]:
                 known[0, slot], known[1, slot] = y, arrays.tally[slot]
-                first, last = first_entry(counts, row, y, -np.inf), first_entry(counts, row, y + 1, -np.inf)
+                first, last = first_entry(counts, row, y), first_entry(counts, row, y + 1)
                 _set_interval(terms, counts, first, last, arrays, slot, bounds, work)
 
 

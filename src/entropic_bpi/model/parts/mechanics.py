@@ -29,11 +29,14 @@ class Mechanics(NamedTuple):
         The law from which a label is drawn at every visit of the pair.
     classes : int array
         For each pair, one after another, and each label of its law: which of the pair's slots it leads to.
+    observed : bool
+        Whether the label of every visit is seen, and not only where it leads.
     """
 
     labels: tuple[tuple[str, ...], ...]
     law: Integers
     classes: Integers
+    observed: bool = False
 
 
 class Partitioned(NamedTuple):

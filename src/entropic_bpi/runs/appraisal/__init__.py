@@ -22,6 +22,7 @@ from entropic_bpi.methods.tails import Tails, step_of_grid, tails_of
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.return_law import ReturnLaw, return_law
 from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Entropic
 from entropic_bpi.runs.appraisal.measures import MEASURES, Measure, read_measures
@@ -29,7 +30,6 @@ from entropic_bpi.runs.certification import CollectedData, check_learned, eviden
 from entropic_bpi.runs.progress import CompileNotice
 from entropic_bpi.tools.checks import check_integer, check_path
 from entropic_bpi.tools.files import write_text_atomically
-from entropic_bpi.tools.text import shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -318,18 +318,15 @@ def appraise(
     if bins is not None:
         bins = check_integer("bins", bins, at_least=2)
     if isinstance(evidence, FiniteMDP):
-        return _exact(evidence, policies, asked, bins)
+        words = {name: declarations[name] for name in ("title", "unit") if declarations.get(name) is not None}
+        return replace(_exact(evidence, policies, asked, bins), **Declarations(**words).given())
     risk, rewards = _risk_of(evidence, asked, declarations), declarations.pop("rewards", None)
-    words = {name: declarations.pop(name, None) for name in ("title", "unit")}
-    for name, value in words.items():
-        if not isinstance(value, str | None):
-            raise InvalidProblemError(f"{name} must be a text, got {shown(value)}")
     given = {"beta": None, "risk": risk, "eps": None, "delta": delta, "states": states, **declarations}
     with CompileNotice():
         data = evidence_of(evidence, given, rewards)
         planned = {str(name): read_policy(policy, data) for name, policy in policies.items()}
         found = _certified(data, planned, asked, bins)
-    return replace(found, history=getattr(evidence, "history", None), **words)
+    return replace(found, history=getattr(evidence, "history", None))
 
 
 def _risk_of(evidence: Any, measures: list[Measure], declarations: Mapping[str, Any]) -> Any:
@@ -377,6 +374,8 @@ def _certified(
         policies={name: policy[int(problem.artificial) :] for name, policy in planned.items()},
         delta=problem.delta,
         certificate=data.certificate(candidate, claim),
+        title=problem.title,
+        unit=problem.unit,
         _file={"step": step, "cells": cells},
     )
 

@@ -107,7 +107,7 @@ def _read(problem: Problem, labels: tuple[Sequence[Any], Sequence[Any]], given: 
     if problem.black_box_rewards:
         states = _observations(states, problem.n_states - 1)
     if isinstance(given, Mapping):
-        numbers = _numbered(states, problem.state_names), _numbered(actions, problem.action_names)
+        numbers = _numbered(states, problem.labels[0]), _numbered(actions, problem.labels[1])
         listed = {_key(key, *numbers): check_finite(f"rewards[{key}]", value) for key, value in given.items()}
 
         def reward(s: int, a: int, y: int) -> float:

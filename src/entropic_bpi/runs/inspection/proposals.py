@@ -160,7 +160,7 @@ class Notes:
         seen, law = self.seen, "random" if self.varying else "fixed"
         given: dict[str, Any] = {"eps": 1.0, "delta": LEVEL, "beta": 0.0, "source": "inspection"}
         given |= {"horizon": max(n for n, _ in seen.lengths), "reward_range": seen.reward_range, "reward_law": law}
-        given |= {"stationary": stationary, "state_names": (*seen.states, "end")}
+        given |= {"stationary": stationary, "state_labels": (*seen.states, "end")}
         try:
             problem = Problem.black_box(len(seen.states), seen.n_actions, **given)
         except InvalidProblemError as error:

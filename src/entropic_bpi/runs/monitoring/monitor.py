@@ -321,14 +321,14 @@ class Monitor:
             if number is not None:
                 return number
         used = set(self._found.values())
-        free = [i for i, name in enumerate(problem.state_names[:-1]) if name.startswith("#") and i not in used]
+        free = [i for i, name in enumerate(problem.labels[0][:-1]) if name.startswith("#") and i not in used]
         if problem.max_states is None or not free:
             return None
         self._found[names[0]] = free[0]
         return free[0]
 
     def _action(self, action: Any) -> int:
-        certificate, names = self.certificate, self.certificate.problem.action_names
+        certificate, names = self.certificate, self.certificate.problem.labels[1]
         if not certificate.problem.black_box_rewards and not isinstance(action, str):
             return check_integer("an action", action, at_least=0, at_most=len(names) - 1)
         known = names_for(action) if certificate._of_a_log else [action if isinstance(action, str) else label(action)]

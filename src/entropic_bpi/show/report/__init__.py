@@ -26,7 +26,13 @@ __all__ = ["draw_laws", "statement", "summary_html", "write"]
 
 
 def write(
-    source: Any, path: str | Path, *, grid: tuple[int, int] | None = None, actions: Sequence[str] | None = None
+    source: Any,
+    path: str | Path,
+    *,
+    grid: tuple[int, int] | None = None,
+    actions: Sequence[str] | None = None,
+    unit: str | None = None,
+    title: str | None = None,
 ) -> Verification:
     """Write a report as one HTML file.
 
@@ -42,6 +48,8 @@ def write(
         pairs of numbers, and for FrozenLake and CliffWalking as black boxes.
     actions : sequence of str, optional
         Names for the actions, such as ``"←↓→↑"`` as a list.
+    unit, title : str, optional
+        The unit of the rewards and the title of the page. Default: those that were declared.
 
     Returns
     -------
@@ -64,7 +72,7 @@ def write(
     from entropic_bpi.show.report._page import inputs_of, page_of
 
     target = check_path("path", path)
-    inputs = inputs_of(source)
+    inputs = inputs_of(source).named(unit, title)
     write_text_atomically(target, page_of(inputs, grid=grid, actions=actions))
     return inputs.verification
 

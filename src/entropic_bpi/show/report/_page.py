@@ -20,6 +20,7 @@ from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.certificate.estimate import best_by_estimates
 from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
 from entropic_bpi.methods.tails import step_of_grid
+from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.runs.appraisal import Appraisal, appraise
 from entropic_bpi.runs.certification import certify
 from entropic_bpi.runs.checkpoint import read_summary
@@ -84,6 +85,12 @@ class ReportInputs(NamedTuple):
     history: np.ndarray | None = None
     run: Mapping[str, Any] = MappingProxyType({})
     appraisal: Appraisal | None = None
+
+    def named(self, unit: str | None, title: str | None) -> ReportInputs:
+        """Return the same with another unit or title, if one is given."""
+        words = Declarations(unit=unit, title=title)
+        claim = self.certificate and replace(self.certificate, problem=self.certificate.problem.named(words))
+        return self._replace(certificate=claim, appraisal=self.appraisal and replace(self.appraisal, **words.given()))
 
 
 def inputs_of(source: Any) -> ReportInputs:

@@ -176,7 +176,8 @@ def _world(certificate: Certificate) -> tuple[str, int | None] | None:
 def _action_names(certificate: Certificate, given: Sequence[str] | None) -> Sequence[str]:
     names, world = certificate.problem.action_names, _world(certificate)
     if given is None:
-        return names if world is None or len(names) != 4 else world[0]
+        declared = certificate.problem.action_labels is not None
+        return names if declared or world is None or len(names) != 4 else world[0]
     if isinstance(given, str) or len(given) != len(names):
         raise InvalidProblemError(f"actions must be {len(names)} names, one for each action; got {len(given)}")
     return [str(each) for each in given]
@@ -197,7 +198,7 @@ def _cells(certificate: Certificate, shape: tuple[int, int] | None) -> np.ndarra
     if world is not None:
         wide = world[1] or round(n**0.5)
         return np.arange(n).reshape(-1, wide) if wide > 1 and n % wide == 0 and n <= _MOST_CELLS else None
-    pairs = [_PAIR.fullmatch(text) for text in problem.state_names[:n]]
+    pairs = [_PAIR.fullmatch(text) for text in problem.labels[0][:n]]
     if len(pairs) < 4 or not all(pairs):
         return None
     places = np.array([[int(side) for side in pair.groups()] for pair in pairs if pair])

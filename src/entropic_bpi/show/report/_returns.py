@@ -46,7 +46,7 @@ def expected_returns(certificate: Certificate, episodes: int = EPISODES) -> Expe
         outcome = np.searchsorted(until, before[rows[known]] + rng.integers(0, visits[rows[known]]), side="right")
         if own >= 0 and problem.rewards is None:
             distinct, place = np.unique(outcome, return_inverse=True)
-            drawn = Transitions(*(column[distinct] if column.size else column for column in seen))
+            drawn = Transitions(*(column[distinct] if column.size else column for column in seen[:5]))
             earned = learned_rewards(problem, drawn, slice(0, len(distinct)), own)
             returns[playing] += problem.factors[own] * earned[place]
         state[playing] = seen.successors[outcome]

@@ -19,7 +19,7 @@ Paid = tuple[float, float]  # the ends of what a reward is known to lie between
 _KNOWN = (
     *("n_states", "n_actions", "horizon", "start", "beta", "eps", "delta", "stationary", "successors", "rewards"),
     *("slots", "state_names", "action_names", "source", "reward_law", "max_successors", "return_range", "max_states"),
-    *("discount", "alpha", "lams", "allowed", "reward"),
+    *("discount", "alpha", "lams", "allowed", "reward", "state_labels", "action_labels", "unit", "title"),
 )
 
 
