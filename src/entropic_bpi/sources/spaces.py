@@ -79,13 +79,11 @@ def finite(space: Any) -> FiniteSpace | None:
     >>> space.size, space.index({"door": 2, "keys": [0, 1]}), space.labels()[5]
     (12, 5, "{'door': 2, 'keys': (0, 1)}")
     """
-    from gymnasium.spaces import Discrete
-
-    if isinstance(space, Discrete):  # what most environments have: the same as below, without the loops
-        return _of_range(_range_of(space))
     part = _part_of(space)
     if part is None:
         return None
+    if part.values is _one:  # what most environments have: the same as below, without the loops
+        return _of_range(part.digits[0])
     digits = [(digit.start, len(digit)) for digit in part.digits]
 
     def index(element: Any) -> int:
@@ -108,11 +106,6 @@ def finite(space: Any) -> FiniteSpace | None:
         return part.build(reversed(values))
 
     return FiniteSpace(math.prod(size for _, size in digits), len(digits), index, element)
-
-
-def _range_of(space: Any) -> range:
-    """The integers of a ``Discrete`` space."""
-    return range(int(space.start), int(space.start) + int(space.n))
 
 
 def _of_range(values: range) -> FiniteSpace:
@@ -144,7 +137,7 @@ def _part_of(space: Any) -> _Part | None:
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):
-        return _Part([_range_of(space)], _one, next)
+        return _Part([range(int(space.start), int(space.start) + int(space.n))], _one, next)
     if isinstance(space, spaces.MultiDiscrete):
         return _array_of(space, space.start, space.start + space.nvec - 1)
     if isinstance(space, spaces.MultiBinary):
@@ -183,9 +176,8 @@ def _array_of(space: Any, low: np.ndarray, high: np.ndarray) -> _Part:
 
 def _product(keys: Any, spaces: Iterable[Any], join: Callable[[Any, list[Any]], Any]) -> _Part | None:
     """Spaces side by side: the part of an element that belongs to each is under its key."""
-    parts = [_part_of(space) for space in spaces]
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
+    known = [part for part in map(_part_of, spaces) if part is not None]
+    if len(known) < len(keys):
         return None
 
     def values(element: Any) -> list[Any]:
