@@ -36,10 +36,13 @@ def in_numbers(
         raise InvalidProblemError("allowed='info' is for environments; of a log give an array or a function")
     if given.max_states is not None or not isinstance(states, FiniteSpace):
         given.check_combinations()
-        masked = given.allowed is not None and not offered
-        for name, wrong in (("successors", given.successors is not None), ("allowed", masked)):
-            if wrong:
-                raise InvalidProblemError(f"{name} needs states that are listed before they are seen, not max_states")
+        refused = {"declare max_successors": "successors" if given.successors is not None else None}
+        refused["use allowed='info'"] = "allowed" if given.allowed is not None and not offered else None
+        for instead, name in refused.items():
+            if name is not None:
+                raise InvalidProblemError(
+                    f"{name} needs states that are listed before they are seen, not max_states: {instead}"
+                )
     else:
         if given.successors is not None:
             fixed = given.reward_law in (None, "fixed")
