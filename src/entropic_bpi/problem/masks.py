@@ -7,7 +7,7 @@ which is on the safe side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.parts.arrays import check_allowed
 from entropic_bpi.problem.declarations import FIXED, INFO
+from entropic_bpi.problem.rows import index_by_name
 from entropic_bpi.tools.checks import ask
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Integers
@@ -96,19 +97,6 @@ def masks_of_model(mdp: FiniteMDP, declared: Any) -> Masks | None:
     if not both.any(axis=2).all():
         raise InvalidProblemError("allowed= and the model's own masks leave some state without an action")
     return Masks(both)
-
-
-def index_by_name(names: Sequence[str]) -> Callable[[Any], int]:
-    """Return a function that numbers states or actions of a model, given by name or by number; -1 for anything else."""
-    numbers: dict[Any, int] = {name: i for i, name in enumerate(names)} | {i: i for i in range(len(names))}
-
-    def index(given: Any) -> int:
-        try:
-            return numbers.get(given, -1)
-        except TypeError:  # what cannot be looked up
-            return -1
-
-    return index
 
 
 def numbered_starts(declared: Any, index: Callable[[Any], int]) -> Any:

@@ -25,12 +25,11 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.parts.mechanics import Mechanics, OutcomeTable, Partitioned, read_labels, read_outcomes
-from entropic_bpi.problem.masks import index_by_name
+from entropic_bpi.problem.rows import Slots, index_by_name
 from entropic_bpi.tools.text import shown
 
 if TYPE_CHECKING:
     from entropic_bpi.problem.counts import CountArrays
-    from entropic_bpi.problem.rows import Slots
 
 MODEL = "model"
 

@@ -7,6 +7,7 @@ an artificial first step with one state, one action and reward 0, whose row is t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,6 +75,19 @@ def is_allowed(frame: Frame, h: int, s: int, a: int) -> bool:
 def reward_step(frame: Frame, table: np.ndarray, h: int) -> int:
     """Index along the step axis of ``table`` (of length 1 or H) at planned step ``h``."""
     return 0 if table.shape[0] == 1 else h - frame.artificial
+
+
+def index_by_name(names: Sequence[str]) -> Callable[[Any], int]:
+    """Return a function that numbers states or actions of a model, given by name or by number; -1 for anything else."""
+    numbers: dict[Any, int] = {name: i for i, name in enumerate(names)} | {i: i for i in range(len(names))}
+
+    def index(given: Any) -> int:
+        try:
+            return numbers.get(given, -1)
+        except TypeError:  # what cannot be looked up
+            return -1
+
+    return index
 
 
 class Slots(NamedTuple):

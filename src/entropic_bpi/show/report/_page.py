@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -86,7 +86,7 @@ class ReportInputs(NamedTuple):
     run: Mapping[str, Any] = MappingProxyType({})
     appraisal: Appraisal | None = None
 
-    def named(self, unit: str | None, title: str | None) -> ReportInputs:
+    def named(self, unit: str | None, title: str | None) -> Self:
         """Return the same with another unit or title, if one is given."""
         words = Declarations(unit=unit, title=title)
         claim = self.certificate and replace(self.certificate, problem=self.certificate.problem.named(words))
