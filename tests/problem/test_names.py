@@ -162,7 +162,7 @@ def test_a_log_has_them_in_the_order_of_its_states():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"state_names": ["a", "b"]}, "state_names has 2 names, expected 3"),
+        ({"state_names": ["a", "b"]}, "state_names must be a sequence of 3 names"),
         ({"state_names": ["a", "a", "b"]}, "state_names repeats 'a'"),
         ({"state_names": ["a", "b", "end"]}, "state_names repeats 'end'"),
         ({"action_names": "up"}, "action_names must be a list of names"),
