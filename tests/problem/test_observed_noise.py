@@ -80,6 +80,14 @@ def test_the_file_has_the_labels_and_is_verified(run, tmp_path):
     assert eb.verify(eb.certify(loaded, beta=-0.2)).ok
 
 
+@pytest.mark.parametrize("beta", [-0.1, -0.3])
+def test_small_boxes_are_verified(run, beta):
+    # Some leaves have eight cuts: with one probability after another fixed, no radius or a single value is left.
+    claim = eb.certify(run, beta=beta)
+    assert claim.test == "boxes"
+    assert eb.verify(claim).ok
+
+
 def forged(run, change):
     content = json.loads(json.dumps(run.certificate._content()))
     change(content)

@@ -395,7 +395,8 @@ def _shifted(ball: Balls, f: np.ndarray, least: np.ndarray, most: np.ndarray) ->
     q = pλ/(ν-f), with ν from the conditional law and λ from what is left of the radius.
     """
     p, columns = ball.shares, np.arange(f.shape[1])
-    fixed, end = np.zeros(f.shape, dtype=bool), np.zeros(f.shape)
+    fixed, end, law = np.zeros(f.shape, dtype=bool), np.zeros(f.shape), np.zeros(f.shape)
+    nu, lam = np.full((2, f.shape[1]), np.inf)  # the last ones found: the ends may leave no radius, or one value
     for _ in range(len(f)):
         mass = 1.0 - np.where(fixed, end, 0.0).sum(axis=0)
         used = np.where(fixed & (p > 0.0), p * np.log(np.where(fixed & (p > 0.0), p / end, 1.0)), 0.0).sum(axis=0)
@@ -404,19 +405,18 @@ def _shifted(ball: Balls, f: np.ndarray, least: np.ndarray, most: np.ndarray) ->
         top = np.where(fixed, -np.inf, f).max(axis=0)
         below = np.where(fixed, 0.0, top - f)
         unit = np.where(free > 0.0, below, 0.0).max(axis=0)
-        unit = np.where(unit > 0.0, unit, 1.0)
         radius = room / share - np.log(share / mass)
-        sound = (radius > 0.0) & (radius < 700.0) & (share > 0.0)
+        sound = (radius > 0.0) & (radius < 700.0) & (share > 0.0) & (unit > 0.0)
+        unit = np.where(unit > 0.0, unit, 1.0)
         w = good_w(free / np.where(sound, share, 1.0), below / unit, np.where(sound, radius, 1.0))
-        nu = top + unit * w
+        nu = np.where(sound, top + unit * w, nu)
         apart = np.where(fixed, 1.0, nu - f)
         logs = np.where(free > 0.0, free * np.log(np.where(free > 0.0, apart, 1.0)), 0.0).sum(axis=0)
-        lam = np.exp((logs - room) / share)
+        lam = np.where(sound, np.exp((logs - room) / share), lam)
         q = np.where(fixed, end, np.where(free > 0.0, free * lam / apart, 0.0))
         first = np.where(fixed, -np.inf, f).argmax(axis=0)
         q[first, columns] += np.maximum(0.0, 1.0 - q.sum(axis=0))
-        g = np.where(fixed & sound, nu - np.where(p > 0.0, p * lam / np.where(fixed, end, 1.0), 0.0), f)
-        g = np.where(np.isfinite(g), g, f)
+        law = np.where(sound, q, law)
         outside = np.where(fixed | ~sound, 0.0, np.maximum(q - most, least - q))
         worst = outside.argmax(axis=0)
         new = outside[worst, columns] > 1e-12
@@ -424,7 +424,8 @@ def _shifted(ball: Balls, f: np.ndarray, least: np.ndarray, most: np.ndarray) ->
             break
         fixed[worst[new], columns[new]] = True
         end = np.where(fixed & (end == 0.0), np.where(q > most, most, least), end)
-    return g, q
+    g = np.where(fixed, nu - np.where(p > 0.0, p * lam / np.where(fixed, end, 1.0), 0.0), f)
+    return np.where(np.isfinite(g), g, f), law
 
 
 def intervals_of(ball: Balls) -> tuple[np.ndarray, np.ndarray]:
