@@ -12,6 +12,14 @@ from entropic_bpi import cli
 ASKED = {"beta": -1.0, "eps": 1e-6, "delta": 0.1}
 
 
+@pytest.fixture(autouse=True)
+def _ctrl_c_is_heard():
+    """A process that a shell starts in the background ignores Ctrl-C, and these runs would not end."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class Impatient(type(eb.as_gymnasium(eb.instances.risky_bridge(horizon=5)))):
     """Somebody presses Ctrl-C during the fortieth episode."""
 
