@@ -62,7 +62,7 @@ BAD = [
     ({"stationary": 2}, "stationary must be True or False, got 2"),
     ({"successors": "all"}, "successors must be None, 'model' or a boolean mask"),
     ({"successors": np.ones((3, 2, 3))}, "boolean mask of shape .* got dtype float64"),
-    ({"successors": np.ones((2, 2, 3), dtype=bool)}, r"shape \(S, A, S\) = \(3, 2, 3\), got dtype bool, shape \(2, 2, 3\)"),
+    ({"successors": np.ones((2, 2, 3), dtype=bool)}, r"shape \(S, A, S\) = \(3, 2, 3\); got dtype bool, shape \(2, 2, 3\)"),
     ({"successors": np.zeros((3, 2, 3), dtype=bool)}, r"successors\[s=0, a=0\] allows no next state"),
     ({"max_episodes": 0}, "max_episodes must be at least 1, got 0"),
     ({"max_episodes": 2.5}, "max_episodes must be an integer, got 2.5"),

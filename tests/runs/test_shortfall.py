@@ -54,7 +54,7 @@ def test_the_fall_is_that_of_a_log_with_twice_the_visits(skewed):
     assert row.visits == len(again)
     counts = skewed.counts
     own = counts.transitions().rows == 1
-    more = type(skewed.transitions)(*(column[own] for column in counts.transitions()))
+    more = type(skewed.transitions)(*(column[own] for column in counts.transitions()[:5]))
     counts.add(more, 0)
     assert row.gap_reduction == pytest.approx(skewed.gap - gap_of(counts, skewed), abs=1e-9)
 

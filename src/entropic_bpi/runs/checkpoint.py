@@ -162,13 +162,13 @@ def _per_step(pooled: Transitions, by_step: Tally, problem: Problem) -> Transiti
     pairs = problem.n_states * problem.n_actions
     start = pooled.rows == pairs
     paid: dict[tuple[int, int], list[tuple[float, float]]] = {}
-    for row, successor, _, least, most in zip(*(column[~start].tolist() for column in pooled), strict=True):
+    for row, successor, _, least, most in zip(*(column[~start].tolist() for column in pooled[:5]), strict=True):
         paid.setdefault((row, successor), []).append((least, most))
     # Rewards that differ by rounding are one, known to lie between the smallest and the largest seen at any step.
     keys = zip(by_step.rows.tolist(), by_step.successors.tolist(), by_step.rewards.tolist(), strict=True)
     known = [next(ends for ends in paid[row, y] if ends[0] <= reward <= ends[1]) for row, y, reward in keys]
     low, high = np.array(known).reshape(-1, 2).T
-    first = (np.full(start.sum(), problem.n_rows - 1), *(column[start] for column in pooled[1:]))
+    first = (np.full(start.sum(), problem.n_rows - 1), *(column[start] for column in pooled[1:5]))
     later = (by_step.groups * pairs + by_step.rows, by_step.successors, by_step.times, low, high)
     return Transitions(*map(np.append, first, later))
 

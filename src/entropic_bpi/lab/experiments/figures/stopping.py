@@ -73,6 +73,9 @@ def _draw_against(axis: str, table: Table) -> Any:
     axes.set(
         yscale="log", xlabel=AXES[axis], ylabel="stopping time τ (episodes)", xticks=sorted({*column(table, axis)})
     )
+    low, high = axes.get_ylim()
+    if high < 1.01 * low:  # Matplotlib cannot draw a logarithmic axis on which all numbers are the same up to rounding
+        axes.set_ylim(low / 2, high * 2)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     tidy(axes)
     return figure
