@@ -35,8 +35,36 @@ def test_intervals_contain_what_is_true_and_are_verified(seed):
     for stated, true in zip(appraisal.table, exact.table, strict=True):
         assert (stated["policy"], stated["measure"]) == (true["policy"], true["measure"])
         assert stated["lower"] - 1e-9 <= true["lower"] <= true["upper"] <= stated["upper"] + 1e-9
+    for stated, true in zip(appraisal.differences, exact.differences, strict=True):
+        assert stated[:3] == true[:3]
+        assert stated.lower - 1e-9 <= true.lower <= true.upper <= stated.upper + 1e-9
     assert eb.verify(appraisal).ok
     assert {(*pair, pair.measure) for pair in appraisal.order} <= {(*pair, pair.measure) for pair in exact.order}
+
+
+def test_an_order_is_certain_although_intervals_overlap():
+    """Two policies that differ at the first step only share all uncertainty of what follows."""
+    mdp = eb.FiniteMDP([[[0.8, 0.2], [1.0, 0.0]], [[0.6, 0.4], [1.0, 0.0]]], [[1.0, 0.1], [-0.5, -3.0]], horizon=12)
+    declared = {"stationary": True, "successors": "model"}
+    run = eb.identify(mdp, beta=-0.1, eps=1e-3, delta=0.05, max_episodes=100, **declared, seed=1)
+    better = np.zeros((12, 2), dtype=int)
+    worse = better.copy()
+    worse[0] = 1
+    measures = ["mean", "entropic -0.02", "entropic 0.02", "cvar 0.1"]
+    appraisal = eb.appraise(run, {"worse": worse, "better": better}, measures=measures)
+    exact = eb.appraise(mdp, appraisal.policies, measures=measures)
+    certain = {pair.measure for pair in appraisal.order if pair == ("better", "worse")}
+    assert certain == set(measures[:3])
+    for found, true in zip(appraisal.differences, exact.differences, strict=True):
+        (low, high), (least, most) = (appraisal.interval(name, found.measure) for name in (found.policy, found.other))
+        assert low < most
+        assert least < high
+        assert found.lower <= true.lower <= true.upper <= found.upper
+        assert (found.upper - found.lower < 0.5 * (high - least - low + most)) == (found.measure != "cvar 0.1")
+    advice = decision_of(appraisal).advice[0]
+    assert advice.startswith("By the mean, ")
+    assert advice.endswith("“better” is certainly better than every other policy here.")
+    assert eb.verify(appraisal).ok
 
 
 def test_a_known_model_has_exact_values():

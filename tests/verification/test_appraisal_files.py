@@ -55,6 +55,30 @@ def test_every_number_that_says_more_is_refused(side, tmp_path):
     assert eb.verify(forged(tmp_path, content)).ok
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_difference_that_says_more_is_refused(kind, tmp_path):
+    content = appraisal_of(kind)._content()
+    stated = content["differences"]
+    assert {row["measure"] for row in stated} == {"mean", "entropic -1"} & {row["measure"] for row in content["table"]}
+    for row in stated:
+        width = row["upper"] - row["lower"]
+        for side, inwards in (("lower", 1), ("upper", -1)):
+            before, row[side] = row[side], row[side] + inwards * (1e-3 * width + 1e-5)
+            content["differences"] = [row]
+            found = eb.verify(forged(tmp_path, content))
+            assert not found.ok, row
+            assert found.problems[0].startswith(f"{row['measure']} of own less that of zero: at")
+            row[side] = before
+    content["differences"] = stated
+    assert eb.verify(forged(tmp_path, content)).ok
+
+
+def test_a_file_without_differences_is_read(tmp_path):
+    content = appraisal_of("gap certificate")._content()
+    content.pop("differences")
+    assert eb.verify(forged(tmp_path, content)).ok
+
+
 def changed(content, change):
     content = json.loads(json.dumps(content))
     change(content)
@@ -79,6 +103,15 @@ FORGERIES = {
     "the step is tiny": lambda c: c.update(step=1e-12),
     "the cells are missing": lambda c: c.update(cells=[]),
     "the cells are not in order": lambda c: c["cells"][0]["cells"].reverse(),
+    "a difference has its policies swapped": lambda c: c["differences"][0].update(policy="zero", other="own"),
+    "a difference is of an unknown policy": lambda c: c["differences"][0].update(other="nobody"),
+    "a difference is of a policy and itself": lambda c: c["differences"][0].update(other="own", lower=0.1, upper=0.2),
+    "a difference is of another measure": lambda c: c["differences"][0].update(measure="cvar 0.05"),
+    "a difference is of another risk": lambda c: c["differences"][1].update(measure="entropic 1"),
+    "a difference is beyond the range of floats": lambda c: c["differences"][0].update(measure="entropic 1e9"),
+    "a difference is not a number": lambda c: c["differences"][0].update(lower=None),
+    "a difference lacks a key": lambda c: c["differences"][0].pop("upper"),
+    "the differences are none": lambda c: c.update(differences=None),
     "there is another key": lambda c: c.update(more=1),
     "a key is missing": lambda c: c.pop("cells"),
     "delta is smaller": lambda c: c["certificate"]["problem"].update(delta=0.001),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -106,9 +107,10 @@ class _Words:
         return measure.sign * sum(self.appraisal.interval(policy, measure.text)) / 2
 
     def leader(self, measure: Measure) -> str:
-        """Return the policy of which most is certain."""
+        """Return the policy that is certainly better than most others; of several, that of which most is certain."""
         ends = {policy: self.appraisal.interval(policy, measure.text) for policy in self.appraisal.policies}
-        return max(ends, key=lambda policy: ends[policy][0] if measure.sign > 0 else -ends[policy][1])
+        better = Counter(pair[0] for pair in self.appraisal.order if pair.measure == measure.text)
+        return max(ends, key=lambda name: (better[name], ends[name][0] if measure.sign > 0 else -ends[name][1]))
 
     def advice(self) -> list[str]:
         """Return what follows from the intervals for the choice, measure by measure."""

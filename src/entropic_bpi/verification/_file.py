@@ -67,9 +67,10 @@ _FIELDS = {
     "cut": "law count, event count*, at share",
     "cell": "lam above_0, until number?, test ratio|pairs?",
     "appraisal": "format any, version any, library text, step above_0?, cells cells*, policies any, "
-    "table row*, certificate any",
+    "table row*, differences difference*, certificate any",
     "cells": "policy text, measure text, cells cell*",
     "row": "policy text, measure text, lower number, upper number",
+    "difference": "measure text, policy text, other text, lower number, upper number",
 }
 
 
@@ -190,7 +191,7 @@ def content_of(source: Any) -> dict[str, Any]:
     if digest != hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest():
         raise Rejected("the digest does not match: the file was changed after it was written")
     try:
-        return content if content["format"] == APPRAISAL else _updated(content)
+        return {"differences": [], **content} if content["format"] == APPRAISAL else _updated(content)
     except (KeyError, TypeError, AttributeError):
         raise Rejected(f"this is not a certificate of version {version}") from None
 

@@ -18,17 +18,22 @@ _SMALLEST_EXPONENT = 1e-5  # of |β|·range; below, a nearby β is used and the 
 Report = Callable[[], object]  # called after each step
 
 
-def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> tuple[float, float, float]:
-    """Bounds on the policy's value, the optimum and the gap at risk parameter ``stated``, the gap by ``test`` if any."""
-    (low, high), beta = claim.reward_range, stated
-    # Between what a reward of 1 at every step adds up to.
-    shortest, longest = (Fraction(claim.horizon),) * 2 if claim.discount is None else claim.discount.duration
+def nearby_beta(claim: Claim, stated: float) -> tuple[float, Fraction]:
+    """Return the β at which bounds are computed, another one where digits would be lost, and how much that may change."""
+    (low, high), beta, longest = claim.reward_range, stated, claim.durations[1]
     spread = (high - low) * float(longest)
     exponent = abs(beta) * spread
     if exponent > LARGEST_EXPONENT * (1.0 + 1e-9):
         raise Rejected(f"|beta| times the range of the return is {exponent:.6g}, beyond {LARGEST_EXPONENT:g}")
     if exponent < _SMALLEST_EXPONENT:
         beta = math.copysign(_SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0, beta)
+    # V_β grows with β, by at most |β - β'| range² / 8 (Hoeffding's lemma).
+    return beta, abs(Fraction(beta) - Fraction(stated)) * (Fraction(high) - Fraction(low)) ** 2 * longest**2 / 8
+
+
+def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> tuple[float, float, float]:
+    """Bounds on the policy's value, the optimum and the gap at risk parameter ``stated``, the gap by ``test`` if any."""
+    beta, bias = nearby_beta(claim, stated)
     method = KLRecursion(claim, beta, None if test == "boxes" else test)
     (lower,), (upper,), (gap,) = method.bounds(report)
     if test == "boxes":
@@ -36,10 +41,8 @@ def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> 
     lower, upper, gap = float(lower), float(upper), float(gap)
     if not all(map(math.isfinite, (lower, upper, gap))):
         raise Rejected("the bounds cannot be computed: they are not finite")
-    # V_β grows with β, by at most |β - β'| range² / 8 (Hoeffding's lemma).
-    bias = abs(Fraction(beta) - Fraction(stated)) * (Fraction(high) - Fraction(low)) ** 2 * longest**2 / 8
-    offsets = Fraction(low) * shortest, Fraction(low) * longest
-    least, most = (Fraction(0), Fraction(0)) if claim.discount is None else claim.discount.tail(low, high)
+    offsets = [Fraction(claim.reward_range[0]) * duration for duration in claim.durations]
+    least, most = claim.tail
     lower = float(Interval.of(min(offsets) + Fraction(lower) - (bias if beta > stated else 0) + least).low)
     upper = float(Interval.of(max(offsets) + Fraction(upper) + (bias if beta < stated else 0) + most).high)
     width = float(up(upper - lower))

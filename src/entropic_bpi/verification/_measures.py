@@ -17,6 +17,12 @@ rest of the return is at most that, and the largest and the smallest mean of wha
 to multiples of a step, down where that makes a bound from above larger, up where it makes one from below smaller, so that
 all thresholds that matter are multiples as well. What is a multiple up to a billionth of the step is one.
 
+**A difference** of the values of two policies, without paying twice for what both share. Backwards over the steps: how many
+times larger Z of the one policy is than that of the other, g, and between what Z of the other lies in units of its Z in one
+state of the step, z. Where both take the same action, g is an average of the next g under weights q e^{βr} z. Otherwise it
+is a quotient Σ q e^{βr} z g / Σ q e^{βr} z of two rows with one and the same z. That is monotone in each entry of z, so
+that of up to three of them only the ends are tried; the others are taken at their worst on each side.
+
 **An appraisal** states several measures of several policies; they are checked against the counts of its certificate.
 """
 
@@ -25,6 +31,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -34,11 +41,14 @@ from entropic_bpi.verification._ball import Balls, extreme_mean
 from entropic_bpi.verification._claim import Bounds, Claim, Outcomes
 from entropic_bpi.verification._file import Rejected, an_array, one_of
 from entropic_bpi.verification._intervals import Interval, down, toward, up
-from entropic_bpi.verification._kl import KLRecursion, Report, bounds_at
+from entropic_bpi.verification._kl import KLRecursion, Report, bounds_at, nearby_beta
+from entropic_bpi.verification._pairs import largest_average, most_of, tally_in
 
 _SLACK = 1e-9
 _AT_ONCE = 2**18  # outcomes and thresholds that are worked on together
 _MOST_ENTRIES = 50_000_000
+_CORNERS = 3  # of the successors of two rows, those that are tried at both ends
+_KNOWN = 1e-9  # a relative value known to this precision is not tried at both ends
 _UNBOUNDED = ("entropic", "below", "above")  # measures of any number; others have a level between 0 and 1
 
 
@@ -186,7 +196,7 @@ class _Recursion(KLRecursion):
         claim, steps = self.claim, [np.array([self.claim.first_state])]
         for h in range(claim.steps - 1):
             steps.append(self.following(h, self._own_rows(h, steps[-1])))
-        least, most = (0, 0) if claim.discount is None else claim.discount.tail(*claim.reward_range)
+        least, most = claim.tail
         first, last = math.floor(float(least) / self.step + _SLACK), math.ceil(float(most) / self.step - _SLACK)
         index = np.arange(first, last + 1)
         rows = [index >= last, np.ones(len(index)), np.zeros(len(index)), up((index - first) * self.step)]
@@ -219,6 +229,87 @@ class _Recursion(KLRecursion):
         return means
 
 
+# -- differences of two policies ---------------------------------------------------------------------------------------
+
+_Places = tuple[np.ndarray, np.ndarray]  # numbers of reachable states, and actions
+
+
+def difference_bounds(one: Claim, other: Claim, stated: float, report: Report) -> tuple[float, float]:
+    """Bounds on the value of one claim's policy less that of the other's, at risk parameter ``stated``."""
+    beta, bias = nearby_beta(one, stated)
+    room = Interval.of(bias + one.tail[1] - one.tail[0])
+    ratios = [Interval.of(_Ratio(*pair, beta).largest(report)) for pair in ((one, other), (other, one))]
+    upper, lower = (float((ratio.log() / abs(beta) + room).high) for ratio in ratios[:: 1 if beta > 0 else -1])
+    return -lower, upper
+
+
+class _Ratio(KLRecursion):
+    """The recursion: ``low`` and ``high`` of z and ``gain``, g, of the next step by state; a state not seen yet is last."""
+
+    def __init__(self, one: Claim, other: Claim, beta: float) -> None:
+        super().__init__(other, beta, None)
+        self.one = one
+        self.low, self.high, self.gain = np.ones((3, other.n_states + 1))
+
+    def largest(self, report: Report) -> float:
+        """Return a bound on Z of the one policy over Z of the other, at the start."""
+        claim = self.claim
+        for h in reversed(range(claim.steps)):
+            states, tables = claim.reachable[h], np.ones((3, claim.n_states + 1))
+            every, mine, base = np.arange(len(states)), self.one.actions(h, states), claim.actions(h, states)
+            visits = np.empty(len(states))
+            for at, ball in self.rows(h).batches(self.numbers(h, states)[0, every, base]):
+                visits[at] = ball.visits
+            k = np.full(len(states), np.argmax(visits))
+            ref, own, ones = (k, base[k]), (every, base), np.ones_like(self.gain)
+            low, high = down(1.0 / self._over(h, ref, own, ones)), self._over(h, own, ref, ones)
+            low[k[0]] = high[k[0]] = 1.0
+            gain, at = self._average(h, own), np.flatnonzero(mine != base)
+            gain[at] = self._over(h, (at, mine[at]), (at, base[at]), self.gain)
+            for table, part, end in zip(tables, (low, high, gain), (np.min, np.max, np.max), strict=True):
+                table[states], table[-1] = part, end(part)
+            self.low, self.high, self.gain = tables
+            report()
+        return float(self.gain[claim.first_state])
+
+    def _sides(self, h: int, *places: _Places) -> Iterator[tuple[np.ndarray, list[tuple[Balls, Interval]]]]:
+        """Yield rows, some at a time: where they are, their balls, and the ends of e^{βr}."""
+        states = self.claim.reachable[h]
+        rows, gains = self.numbers(h, states)[0], self.gains(h, states)
+        for at, balls in self.rows(h).joint(*(rows[place] for place in places)):
+            paid = [gains[place[0][at], place[1][at]] for place in places]
+            yield at, [(ball, gain * Interval(ball.low, ball.high)) for ball, gain in zip(balls, paid, strict=True)]
+
+    def _average(self, h: int, own: _Places) -> np.ndarray:
+        """Return the largest averages of the next gains after an action."""
+        found = np.empty(len(own[0]))
+        for at, ((ball, paid),) in self._sides(h, own):
+            gain, low, high = (table[ball.successors] for table in (self.gain, self.low, self.high))
+            weights = down(paid.low * low), up(paid.high * high)
+            unit = gain.min(axis=0)
+            found[at] = up(unit * largest_average(ball, up(gain / unit), *weights, np.ones(len(at))))
+        return found
+
+    def _over(self, h: int, over: _Places, under: _Places, gain: np.ndarray) -> np.ndarray:
+        """Return bounds of the quotients of two rows, with one z for both."""
+        ratios = np.zeros(len(over[0]))
+        for at, ((top, most), (bottom, least)) in self._sides(h, over, under):
+            to = bottom.successors
+            open_ends = (to < self.claim.n_states) & ~(self.high[to] <= self.low[to] * (1.0 + _KNOWN))
+            both = (top.successors[:, None] == to).any(axis=0) & open_ends
+            tried = most_of(np.where(both, tally_in(top, to) + tally_in(bottom, to) + 1.0, 0.0), to, _CORNERS)
+            tried = tried[(tried >= 0).any(axis=1)]
+            for corner in product((self.low, self.high), repeat=len(tried)):
+                above, below = self.high[top.successors], self.low[to]
+                for y, end in zip(tried, corner, strict=True):
+                    above, below = np.where(top.successors == y, end[y], above), np.where(to == y, end[y], below)
+                numerator = extreme_mean(top, up(up(most.high * above) * gain[top.successors]), 1)
+                denominator = extreme_mean(bottom, down(least.low * below), -1)
+                quotient = np.where(denominator > 0.0, up(numerator / denominator), np.inf)
+                ratios[at] = np.maximum(ratios[at], quotient)
+        return ratios
+
+
 # -- appraisals --------------------------------------------------------------------------------------------------------
 
 
@@ -247,14 +338,27 @@ def check_appraisal(content: SimpleNamespace, claim: Claim, report: Report) -> l
                 laws[name] = Law(own, content.step, report)
             least, most = laws[name].bounds_of(kind, number)
             implied = max(implied[0], least), min(implied[1], most)
-        for word, said, bound, holds in (
-            ("least", lower, implied[0], lower <= implied[0]),
-            ("most", upper, implied[1], upper >= implied[1]),
-        ):
-            if not holds:
-                stated = f"at {word} {said!r} is stated, but the counts imply only {bound!r}"
-                problems.append(f"{measure} of {name}: {stated}")
+        problems += _not_implied(f"{measure} of {name}", row, implied)
+    for row in content.differences:
+        one, other = (policies[one_of("differences.policy", name, tuple(policies))] for name in (row.policy, row.other))
+        kind, number = _read_measure(row.measure)
+        _check_learned(one, one_of("differences.measure", kind, ("mean", "entropic")), number)
+        implied = difference_bounds(one, other, number, report)
+        problems += _not_implied(f"{row.measure} of {row.policy} less that of {row.other}", row, implied)
     return problems
+
+
+def _not_implied(name: str, row: SimpleNamespace, implied: tuple[float, float]) -> list[str]:
+    """Return which ends of a stated interval do not follow; written so that no bound that is not a number implies one."""
+    ends = (
+        ("least", row.lower, implied[0], row.lower <= implied[0]),
+        ("most", row.upper, implied[1], row.upper >= implied[1]),
+    )
+    return [
+        f"{name}: at {word} {said!r} is stated, but the counts imply only {bound!r}"
+        for word, said, bound, holds in ends
+        if not holds
+    ]
 
 
 def _read_policies(given: Any, claim: Claim) -> dict[str, Claim]:
@@ -284,12 +388,16 @@ def _read_measure(text: str) -> tuple[str, float]:
     return kind, number
 
 
+def _check_learned(own: Claim, kind: str, number: float) -> None:
+    if own.random_rewards and not (own.lams is not None if kind == "evar" else own.lams is None and number == own.beta):
+        raise Rejected(f"random rewards were not learned for the measure {kind} {number:g}")
+
+
 def _risk_bounds(
     own: Claim, kind: str, number: float, cells: list[SimpleNamespace], report: Report
 ) -> tuple[float, float]:
     """Return bounds of the entropic value, or of the entropic value at risk, of a policy."""
-    if own.random_rewards and not (own.lams is not None if kind == "evar" else own.lams is None and number == own.beta):
-        raise Rejected(f"random rewards were not learned for the measure {kind} {number:g}")
+    _check_learned(own, kind, number)
     if kind != "evar":
         return bounds_at(own, number, None, report)[:2]
     bounds = evar_bounds(own, number, own.checked_cells(cells), report)

@@ -93,6 +93,10 @@ class Problem:
         if 0.0 < high - low < _SMALLEST_RANGE or not max(-low, high) * self.horizon <= _LARGEST_RETURN:
             raise Rejected(f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles")
         self.discount = None if given.discount is None else Discount(given.discount, self.horizon)
+        # Between what a reward of 1 at every step adds up to, and what follows after the horizon.
+        self.durations, self.tail = (Fraction(self.horizon),) * 2, (Fraction(0), Fraction(0))
+        if self.discount is not None:
+            self.durations, self.tail = self.discount.duration, self.discount.tail(low, high)
         # Returns may miss their declared range by the rounding of sums.
         self.return_range, self.return_room = given.return_range, 1e-9 * ((high - low) * self.horizon)
         least, most = self.return_range or (0.0, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import permutations
+from itertools import combinations, permutations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +17,7 @@ from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.certificate.contents import content_of, digest, encode_cells
 from entropic_bpi.certificate.provenance import Provenance
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.methods.differences import difference
 from entropic_bpi.methods.kl.method import KL
 from entropic_bpi.methods.tails import Tails, step_of_grid, tails_of
 from entropic_bpi.model.mdp import FiniteMDP
@@ -50,7 +51,11 @@ class Band(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Bounds of the measure of one policy less that of another: the differences of the ends of their intervals."""
+    """Bounds of the measure of one policy less that of another.
+
+    They are the differences of the ends of the two intervals. Of means and entropic values they are often sharper: what both
+    policies share is not paid for twice.
+    """
 
     measure: str
     policy: str
@@ -122,10 +127,10 @@ class Appraisal:
     def order(self) -> tuple[CertainPair, ...]:
         """The pairs ``(better, worse)`` of names whose order is certain; each has the ``measure`` by which it is."""
         signs, certain = {measure.text: measure.sign for measure in self.measures}, []
-        for difference in self.differences:
-            if (difference.lower if signs[difference.measure] > 0 else -difference.upper) > 0:
-                certain.append(CertainPair((difference.policy, difference.other)))
-                certain[-1].measure = difference.measure
+        for each in self.differences:
+            if (each.lower if signs[each.measure] > 0 else -each.upper) > 0:
+                certain.append(CertainPair((each.policy, each.other)))
+                certain[-1].measure = each.measure
         return tuple(certain)
 
     def interval(self, policy: str, measure: str) -> tuple[float, float]:
@@ -365,18 +370,24 @@ def _certified(
             table.append(_row(name, measure, *ends))
             if covered is not None:
                 cells.append({"policy": name, "measure": measure.text, "cells": encode_cells(covered)})
+    direct = [
+        Difference(measure.text, one, other, *ends)
+        for measure, (one, other) in product(measures, combinations(planned, 2))
+        if isinstance(own := named.get(measure.text), KL)
+        and np.isfinite(ends := difference(own, counts, planned[one], planned[other])).all()
+    ]
     candidate = next(iter(planned.values()))
     claim = base.bounds_of(counts, candidate, **({"pairs": False} if isinstance(base, KL) else {}))
     return Appraisal(
         table=table,
-        differences=_differences(table, measures),
+        differences=_differences(table, measures, direct),
         bands={name: Band(each.thresholds, *each.below) for name, each in tails.items()},
         policies={name: policy[int(problem.artificial) :] for name, policy in planned.items()},
         delta=problem.delta,
         certificate=data.certificate(candidate, claim),
         title=problem.title,
         unit=problem.unit,
-        _file={"step": step, "cells": cells},
+        _file={"step": step, "cells": cells, "differences": [each._asdict() for each in direct]},
     )
 
 
@@ -410,7 +421,7 @@ def _exact(mdp: FiniteMDP, policies: Mapping[str, Any], measures: list[Measure],
             table.append(_row(name, measure, *sorted((measure.of(below), measure.of(above)))))
         thresholds = np.union1d(below.support, above.support)
         bands[name] = Band(thresholds, *(_distribution(law, thresholds) for law in (above, below)))
-    differences = _differences(table, measures)
+    differences = _differences(table, measures, [])
     return Appraisal(table, differences, bands, planned, model=mdp, title=mdp.title, unit=mdp.unit)
 
 
@@ -432,12 +443,15 @@ def _row(policy: str, measure: Measure, lower: float, upper: float) -> dict[str,
     return {"policy": policy, "measure": measure.text, "lower": float(lower), "upper": float(upper)}
 
 
-def _differences(table: list[dict[str, Any]], measures: list[Measure]) -> list[Difference]:
-    """The differences of the ends of the intervals."""
-    found = []
+def _differences(table: list[dict[str, Any]], measures: list[Measure], direct: list[Difference]) -> list[Difference]:
+    """The differences of the ends of the intervals, or those that were bounded directly, whichever end is sharper."""
+    found, sharper = [], {each[:3]: each[3:] for each in direct}
+    sharper |= {(measure, other, one): (-upper, -lower) for measure, one, other, lower, upper in direct}
     for measure in measures:
         rows = [row for row in table if row["measure"] == measure.text]
         for one, other in permutations(rows, 2):
-            ends = one["lower"] - other["upper"], one["upper"] - other["lower"]
-            found.append(Difference(measure.text, one["policy"], other["policy"], *ends))
+            names = measure.text, one["policy"], other["policy"]
+            lower, upper = sharper.get(names, (-np.inf, np.inf))
+            ends = max(lower, one["lower"] - other["upper"]), min(upper, one["upper"] - other["lower"])
+            found.append(Difference(*names, *ends))
     return found
