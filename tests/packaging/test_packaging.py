@@ -30,7 +30,7 @@ goal = {"beta": -1.0, "eps": 2.0, "delta": 0.1, "successors": "model", "seed": 1
 result = eb.identify(bridge, **goal, checkpoint=sys.argv[1] + "/checkpoint")
 assert eb.verify(result.certificate).ok
 result.certificate.save(sys.argv[1] + "/certificate.json")
-print(eb.forecast(bridge, **goal, trial_episodes=20).memory)
+print(eb.forecast(bridge, **goal, trial_episodes=20).trial.episodes)
 """
 
 
@@ -39,7 +39,7 @@ def test_nothing_needs_unix(tmp_path):
     words = [sys.executable, "-c", WITHOUT_UNIX, str(tmp_path / "run")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[-1] == "None"  # the memory, of which nothing is known there
+    assert int(done.stdout.split()[-1]) <= 20
 
 
 CLIENT = """

@@ -19,12 +19,12 @@ from entropic_bpi.cli.folders import PLOT, run_folder, written
 from entropic_bpi.cli.options import again, declarations, options_of, relayed, with_options
 from entropic_bpi.show.choices import certified_choices
 from entropic_bpi.show.files import CERTIFICATE, CHECKPOINT, HISTORY
-from entropic_bpi.show.words import Rounding, number
+from entropic_bpi.show.words import number
 from entropic_bpi.tools.files import write_csv
 from entropic_bpi.tools.text import parse_literal, printable
 
-# Shorter times for compiling, and less memory than this, are not reported.
-SHORTEST_COMPILING, _MUCH_MEMORY = 0.1, 2**30
+# Shorter times for compiling are not reported.
+SHORTEST_COMPILING = 0.1
 GRID = "grid.png"
 # Options that end, keep or show a run; the others say what is asked.
 _OF_A_RUN = ("max_episodes", "max_seconds", "out", "resume", "accept_errors", "preregister", "as_json", "quiet")
@@ -352,24 +352,15 @@ def forecast(
 
 
 def _forecast_facts(source: str, outlook: eb.RunForecast) -> list[Fact]:
-    trial, memory, played = outlook.trial, outlook.memory, _trial_content(outlook.trial)
+    trial, played = outlook.trial, _trial_content(outlook.trial)
     tried = f"{trial.episodes:,} episodes in {trial.seconds:.2g} s, to a gap of {number(trial.gap)}"
     if trial.until is None:
         words = "none yet: the gap does not decrease, or not for long enough; try --trial-seconds 30"
     else:
         words = "the trial run was the whole run" if trial.reached else f"probably {trial.until.in_all()}"
-    facts = [
+    return [
         Fact("source", source, "model", source),
         Fact("trial", played["trial"], "trial run", tried),
         Fact("episodes", played["episodes"], "forecast", words),
-        *data(seconds=played["seconds"], lower=outlook.lower, upper=outlook.upper, memory=memory),
+        *data(seconds=played["seconds"]),
     ]
-    if outlook.lower is not None:
-        least = f"{Rounding().at_least(outlook.lower)} episodes on average, for every algorithm with this guarantee"
-        facts.append(Fact(name="at least", shown=least))
-    if outlook.upper is not None:
-        most = f"{Rounding().at_most(outlook.upper)} episodes are proved to be enough"
-        facts.append(Fact(name="at most", shown=most))
-    if memory is not None and memory > _MUCH_MEMORY:
-        facts.append(Fact(name="memory", shown=f"{memory / 2**30:.1f} GiB so far"))
-    return facts

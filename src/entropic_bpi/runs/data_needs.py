@@ -13,17 +13,16 @@ All of this is a forecast from what was seen so far. It suggests where to look, 
 import math
 import sys
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from entropic_bpi import methods
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.loop import Identification
 from entropic_bpi.runs.walk import walk_observed
-from entropic_bpi.tools.checks import check_integer, check_positive, refuse_attribute
+from entropic_bpi.tools.checks import check_integer, check_positive
 from entropic_bpi.types import Summarised, Transitions
 
 _FIRST_TRIES = 100
@@ -46,9 +45,6 @@ class Row(NamedTuple):
     visits: int
     gap_reduction: float
     visits_needed: int
-
-    def __getattr__(self, name: str) -> NoReturn:
-        refuse_attribute(self, name, {"fall": "gap_reduction", "needed": "visits_needed"})
 
 
 @dataclass(frozen=True)
@@ -137,8 +133,7 @@ def missing(certificate: Certificate | Identification, *, target: float | None =
 def limits(certificate: Certificate, *, rows: int = 8) -> tuple[Row, ...]:
     """What limits the gap now: the rows of :func:`missing` whose visits matter, without its plan of experiments.
 
-    Of a method other than ``"kl"`` only how often rows were visited is known: ``gap_reduction`` is 0, and those that the
-    policy plays most often come first.
+    Nothing is known of a method other than ``"kl"``.
 
     Examples
     --------
@@ -150,16 +145,11 @@ def limits(certificate: Certificate, *, rows: int = 8) -> tuple[Row, ...]:
     >>> reductions[0] > 0 and reductions == sorted(reductions, reverse=True)
     True
     """
-    rows = check_integer("rows", rows)
-    if certificate.method == "kl":
-        experiments = _Experiments(certificate, rows)
-        found = [experiments.row(row, fall) for row, fall in experiments.reductions().items() if fall > 0]
-        return tuple(sorted(found, key=lambda row: -row.gap_reduction))
-    problem, seen = certificate.problem, certificate.transitions
-    played = np.sum(_occupancy(problem, seen, planned_policy(certificate)), axis=0)
-    visits = np.bincount(seen.rows, seen.times, problem.n_rows)
-    most = [int(row) for row in np.argsort(-played, kind="stable")[:rows] if played[row] > 0 and problem.at_risk[row]]
-    return tuple(_row(problem, row, int(visits[row]), 0.0, int(visits[row])) for row in most)
+    if certificate.method != "kl":
+        return ()
+    experiments = _Experiments(certificate, check_integer("rows", rows))
+    found = [experiments.row(row, fall) for row, fall in experiments.reductions().items() if fall > 0]
+    return tuple(sorted(found, key=lambda row: -row.gap_reduction))
 
 
 class _Experiments:
@@ -176,15 +166,15 @@ class _Experiments:
     def _promising(self) -> list[int]:
         """Rows worth a trial: often played by the policy, or by the one that looks best, and seldom visited so far."""
         problem, played = self.problem, np.zeros(self.problem.n_rows)
+        pairs = problem.n_rows - problem.artificial
+        of_state = played[:pairs].reshape(-1, problem.n_actions)
         self.counts.restore(self.collected)
         greedy = self.method.plan_once(self.counts).behaviour.greedy
         for policy in (self.policy, greedy):
-            for h, chosen in enumerate(_occupancy(problem, self.seen, policy)):
-                rows = np.flatnonzero(chosen)
-                played[rows] += chosen[rows]
-                if h >= int(problem.artificial):  # another action counts a little
-                    others = rows - rows % problem.n_actions + np.arange(problem.n_actions)[:, None]
-                    np.add.at(played, others, _OTHERS * chosen[rows])
+            for _, masses, rows in walk_observed(problem, self.seen, policy):
+                played[rows] += masses
+                inner = rows < pairs
+                of_state[rows[inner] // problem.n_actions] += _OTHERS * masses[inner, None]
         promise = np.where(problem.at_risk, played, 0.0) / np.sqrt(self.visits + 1)
         return [int(row) for row in np.argsort(-promise, kind="stable")[: self.rows] if promise[row] > 0]
 
@@ -271,29 +261,19 @@ class _Experiments:
         return self.trials <= _MOST_TRIALS and self.gap(factor) <= target
 
     def row(self, row: int, reduction: float, factor: int = 1) -> Row:
-        visits = int(self.visits[row])
+        problem, visits = self.problem, int(self.visits[row])
         needed = visits + (int(self._repeated(row, factor).times.sum()) if factor > 1 else 0)
-        return _row(self.problem, row, visits, reduction, needed)
-
-
-def _row(problem: Problem, row: int, visits: int, reduction: float, needed: int) -> Row:
-    if problem.artificial and row == problem.n_rows - 1:
-        return Row(None, None, None, visits, reduction, needed)
-    pair, action = divmod(row, problem.n_actions)
-    step, state = divmod(pair, problem.n_states)
-    names = problem.state_names[state], problem.action_names[action]
-    return Row(None if problem.stationary else step, *names, visits, reduction, needed)
+        if problem.artificial and row == problem.n_rows - 1:
+            return Row(None, None, None, visits, reduction, needed)
+        pair, action = divmod(row, problem.n_actions)
+        step, state = divmod(pair, problem.n_states)
+        names = problem.state_names[state], problem.action_names[action]
+        return Row(None if problem.stationary else step, *names, visits, reduction, needed)
 
 
 def planned_policy(certificate: Certificate) -> np.ndarray:
     """The policy with the artificial first step of a random start."""
     return np.pad(certificate.policy, ((int(certificate.problem.artificial), 0), (0, 0)))
-
-
-def _occupancy(problem: Problem, seen: Transitions, policy: np.ndarray) -> list[np.ndarray]:
-    """How likely each row is played at each planned step, going by what was seen; one never visited leads nowhere."""
-    walk = walk_observed(problem, seen, policy)
-    return [np.bincount(rows, masses, problem.n_rows).astype(float) for _, masses, rows in walk]
 
 
 def _rounded(times: Any) -> int:

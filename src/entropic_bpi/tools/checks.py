@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.text import shown
@@ -157,14 +157,6 @@ def machine_memory() -> float:
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, OSError, ValueError):
         return math.inf
-
-
-def refuse_attribute(owner: object, name: str, renamed: Mapping[str, str]) -> NoReturn:
-    """Raise the error of an attribute that ``owner`` does not have; for one that was renamed, with the new name."""
-    kind = type(owner).__name__
-    if name in renamed:
-        raise AttributeError(f"{kind}.{name} is now {kind}.{renamed[name]}")
-    raise AttributeError(f"{kind!r} object has no attribute {name!r}")
 
 
 def ask(name: str, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -9,35 +9,26 @@ tried, and the factor that is told is what it would bring *if* it is true. Nothi
 
 import inspect
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from entropic_bpi import theory
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.model.return_law import max_return
-from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.runs.forecasts.advice import Candidates, Seen, all_together
 from entropic_bpi.runs.forecasts.timings import Forecast, between, count
 from entropic_bpi.runs.identification import identify, refuse_renamed, start_run
 from entropic_bpi.runs.loop import Loop
-from entropic_bpi.runs.settings import EVERY, Settings
-from entropic_bpi.tools.checks import check_integer, check_positive, refuse_attribute
+from entropic_bpi.runs.settings import Settings
+from entropic_bpi.tools.checks import check_integer, check_positive
 from entropic_bpi.types import Summarised
 
 # Of the arguments of identify, those that do not change what a run takes.
 _NOT_ASKED = {"source", "max_episodes", "max_seconds", "checkpoint", "accept_errors", "preregister", "progress"}
-# Larger models than this many rows (h, s, a) are too much for the proved lower bound, which is looked for so long.
-_LARGEST_FOR_BOUND, _BOUND_SECONDS = 150, 1.0
 # A gap that is smaller by this factor, after no more episodes, speaks for a declaration.
 _NARROWER = 0.95
 # A smaller factor than this is none.
 _ALIKE = 1.05
-_RENAMED = {"pilot": "trial"}
-_UPPER_FORMS = {"verified": "verified", "sharp": "implicit"}
 
 
 class TrialRun(NamedTuple):
@@ -109,9 +100,6 @@ class Declaration(NamedTuple):
     trial: TrialRun
     factor: tuple[float, float] | None
 
-    def __getattr__(self, name: str) -> NoReturn:
-        refuse_attribute(self, name, _RENAMED)
-
     @property
     def helps(self) -> bool:
         """Whether the trial runs show that it does."""
@@ -147,13 +135,6 @@ class RunForecast(Summarised):
         With the arguments as given.
     declarations : tuple of Declaration
         Those that were tried, the most helpful first.
-    lower : float or None
-        No algorithm with the same guarantee takes fewer episodes, on average, on this model (small known models alone; see
-        :func:`entropic_bpi.theory.characteristic_time`).
-    upper : float or None
-        With ``method="bernstein"`` on a known model: how many episodes are proved to be enough.
-    memory : int or None
-        Bytes: the most that this process has had so far, where the system tells.
 
     Examples
     --------
@@ -167,12 +148,6 @@ class RunForecast(Summarised):
 
     trial: TrialRun
     declarations: tuple[Declaration, ...]
-    lower: float | None
-    upper: float | None
-    memory: int | None
-
-    def __getattr__(self, name: str) -> NoReturn:
-        refuse_attribute(self, name, _RENAMED)
 
     @property
     def episodes(self) -> tuple[float, float] | None:
@@ -258,16 +233,7 @@ def forecast(
     episodes = None if trial_episodes is None else check_integer("trial_episodes", trial_episodes)
     source, settings = Settings.read(source, **arguments, max_seconds=seconds, max_episodes=episodes)
     first, trial = _run_trial(source, settings)
-    known = isinstance(source, FiniteMDP)
-    # The theorems are about entropic risks of returns that end.
-    proved = known and not isinstance(settings.goal.risk, EVaR) and settings.declared.discount is None
-    return RunForecast(
-        trial,
-        measured(source, settings, first.candidates(), trial),
-        lower=_lower(source, settings) if proved else None,
-        upper=_upper(source, settings) if proved and settings.method == "bernstein" else None,
-        memory=_memory(),
-    )
+    return RunForecast(trial, measured(source, settings, first.candidates(), trial))
 
 
 def _run_trial(source: Any, settings: Settings) -> tuple[Loop, TrialRun]:
@@ -337,43 +303,3 @@ def advised(declarations: Sequence[Declaration], without: TrialRun) -> Declarati
     most, gap = without.episodes, _NARROWER * without.gap
     narrower = [one for one in declarations if one.trial.gap < gap and one.trial.episodes <= most]
     return min(narrower, key=lambda one: (one.trial.gap, len(one.declared)), default=None)
-
-
-def _lower(mdp: FiniteMDP, settings: Settings) -> float | None:
-    """What every algorithm needs on this model, where it is small."""
-    if mdp.horizon * mdp.n_states * mdp.n_actions > _LARGEST_FOR_BOUND:
-        return None
-    risk, eps, delta = settings.goal
-    pooled = bool(settings.declared.stationary) and mdp.stationary
-    try:
-        bound = theory.characteristic_time(mdp, risk.beta, eps, delta=delta, stationary=pooled, seconds=_BOUND_SECONDS)
-    except InvalidProblemError:
-        return None
-    return bound.episodes if bound.episodes > 0 else None
-
-
-def _upper(mdp: FiniteMDP, settings: Settings) -> float | None:
-    """What the paper's rule is proved to need at most: if it tests after every episode, in units of the rewards' range."""
-    form = _UPPER_FORMS.get(settings.options["constants"])
-    low, high = mdp.reward_range
-    if form is None or not low < high or settings.replan != EVERY:
-        return None
-    unit, (risk, eps, delta) = high - low, settings.goal
-    sizes = mdp.n_states, mdp.n_actions, mdp.horizon + (not isinstance(mdp.start, int))
-    most = (max_return(mdp) - mdp.horizon * low) / unit
-    try:
-        return theory.upper_bound(
-            *sizes, beta=risk.beta * unit, eps=eps / unit, delta=delta, max_return=most, form=form
-        )
-    except InvalidProblemError:
-        return None
-
-
-def _memory() -> int | None:
-    """The most memory that this process has had."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    unit = 1 if sys.platform == "darwin" else 1024
-    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit

@@ -166,8 +166,6 @@ def _rollout(seen: Rollout) -> Summary:
 @_summary.register
 def _forecast(forecast: RunForecast) -> Summary:
     sentence, facts = str(forecast).split("\n")[0], {"trial run": f"{forecast.trial.episodes:,} episodes"}
-    bounds = {"at least": forecast.lower, "at most, proved": forecast.upper}
-    facts |= {title: f"{value:,.0f} episodes" for title, value in bounds.items() if value is not None}
     rows = [("declaration", "effect")]
     rows += [(str(one), one.effect + ("" if one.true else " (if it is true)")) for one in forecast.declarations]
     note, title = _ESTIMATE.format("a short trial run"), "What declarations would change"
