@@ -7,11 +7,15 @@
 Each environment is inspected for five seconds. Its proposals are used where they are true of it: those that the truth of the
 case contradicts are replaced by it, and counted. Horizon, β and ε are those of the case, δ is 0.05. Packages besides
 gymnasium: gym-classics2, gym-simplegrid, mo-gymnasium, minigrid; a case whose package is missing is left out.
+
+A claim is compared with the true model, which is read from the transition table of the environment or found by playing each
+action in each state with every outcome of the random generator (``--no-oracle`` leaves it out).
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -253,7 +257,7 @@ CASES = [
             ("19Walk-v0", 20, 0.3, (-1, 1)),
             ("ClassicGridworld-v1", 12, 0.2, (-1, 1)),
             ("CliffWalk-v1", 20, 10, (-100, 0)),
-            ("WindyGridworld-v0", 15, 1.5, (-1, 0)),
+            ("WindyGridworld-v0", 15, 1.5, (0, 1)),
             ("DynaMaze-v0", 15, 0.3, (0, 1)),
             ("FourRooms-v0", 20, 0.3, (0, 1)),
             ("SparseGridworld-v0", 20, 0.3, (0, 1)),
@@ -275,6 +279,198 @@ CASES = [
 ]
 
 
+# -- the true model: an oracle that shares nothing with the runs ------------------------------------------------------
+
+
+class Dice:
+    """Stands in for ``np_random``: follows a path of outcomes and notes what else could have come."""
+
+    def __init__(self, path: tuple[int, ...]) -> None:
+        self.path, self.taken, self.chance = path, (), 1.0
+        self.sizes: list[int] = []
+
+    def draw(self, law: Any) -> int:
+        number = len(self.taken)
+        index = self.path[number] if number < len(self.path) else 0
+        self.taken += (index,)
+        self.sizes.append(len(law))
+        self.chance *= float(law[index])
+        return index
+
+    def choice(self, values: Any, p: Any = None) -> Any:
+        values = np.arange(values) if isinstance(values, int) else np.asarray(values)
+        return values[self.draw(np.full(len(values), 1 / len(values)) if p is None else p)]
+
+    def random(self) -> Any:
+        return Uniform(self)
+
+    def others(self) -> list[tuple[int, ...]]:
+        """Paths that leave this one at a later draw than its own path did."""
+        return [
+            (*self.taken[:k], other)
+            for k in range(len(self.path), len(self.taken))
+            for other in range(1, self.sizes[k])
+        ]
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A number between 0 and 1 that is only ever compared with a probability."""
+
+    dice: Dice
+
+    def __lt__(self, threshold: float) -> bool:
+        return self.dice.draw([threshold, 1 - threshold]) == 0
+
+
+History = tuple[tuple[Any, tuple[int, ...]], ...]  # actions, and the outcomes of the draws of each
+
+
+def outcomes(env: gymnasium.Env, before: History, action: Any) -> list[tuple[float, Any, float, bool, History]]:
+    """Probability, observation, reward, whether the episode ends, and the history, for every outcome after a history.
+
+    The history is played again for each of them: environments that cannot be copied have outcomes too.
+    """
+    found, paths = [], [()]
+    while paths:
+        history: History = (*before, (action, paths.pop()))
+        env.reset(seed=SEED)
+        for one, path in history:
+            dice = Dice(path)
+            env.unwrapped.np_random = dice
+            seen, reward, terminated, _, _ = env.step(one)
+        paths += dice.others()
+        if dice.chance > 0:
+            found.append((dice.chance, seen, float(reward), bool(terminated), (*before, (action, dice.taken))))
+    return found
+
+
+def _label(observation: Any) -> Any:
+    if isinstance(observation, dict):
+        return tuple(_label(part) for part in observation.values())
+    return tuple(np.ravel(observation).tolist())
+
+
+def _tabulated(env: Any) -> Callable[[int, Any], list[tuple[float, int, float, bool]]] | None:
+    """The environment's own transition table, if it has one."""
+    if hasattr(env, "P"):
+        return lambda state, action: env.P[state][action]
+    if hasattr(env, "state2id"):
+        return lambda state, action: [
+            (p, following, reward, bool(ends))
+            for following, reward, ends, p in zip(*env.model(state, action), strict=True)
+        ]
+    return None
+
+
+def _first_states(env: Any) -> dict[int, float]:
+    if hasattr(env, "initial_state_distrib"):
+        return {int(state): float(p) for state, p in enumerate(env.initial_state_distrib) if p > 0}
+    if hasattr(env, "start_states"):
+        return {env.state2id(state): 1 / len(env.start_states) for state in env.start_states}
+    return {int(env.reset(seed=SEED)[0]): 1.0}
+
+
+def _single(case: Case) -> Any:
+    """One environment, also of a vector of them."""
+    env = case.make()
+    return env.envs[0] if hasattr(env, "envs") else env
+
+
+def _actions(env: Any) -> list[Any]:
+    space = env.action_space
+    return [np.array([k, 0]) for k in range(2)] if isinstance(space, spaces.MultiDiscrete) else list(range(space.n))
+
+
+def true_model(case: Case) -> tuple[eb.FiniteMDP, list[Any], np.ndarray, np.ndarray]:
+    """The model, the observations of its states (its last state is the end), and its smallest and largest rewards.
+
+    An outcome that pays a random amount pays its certain equivalent at the case's β, so entropic values do not change.
+    """
+    env = _single(case)
+    table, numbers = _tabulated(env.unwrapped), {}
+    by_step = "changing" in case.name
+    seen: list[Any] = []
+    histories: list[History] = []
+
+    def number(observation: Any, history: History) -> int:
+        label = (len(history) if by_step else 0, _label(observation))
+        if label not in numbers:
+            numbers[label] = len(seen)
+            seen.append(copy.deepcopy(observation))
+            histories.append(history)
+        return numbers[label]
+
+    if table is not None:
+        start = {number(state, ()): p for state, p in _first_states(env.unwrapped).items()}
+    else:
+        start = {number(env.reset(seed=SEED)[0], ()): 1.0}
+    actions = _actions(env)
+    rows: dict[tuple[int, int], list[tuple[float, int, float]]] = {}
+    done = 0
+    while done < len(seen):
+        history = histories[done]
+        if len(history) < case.horizon:
+            for index, action in enumerate(actions):
+                entries = table(seen[done], action) if table else outcomes(env, history, action)
+                rows[done, index] = [
+                    (p, -1 if ends else number(after, *(rest or [()])), reward)
+                    for p, after, reward, ends, *rest in entries
+                    if p > 0
+                ]
+        done += 1
+    size = len(seen) + 1
+    transitions, weights = np.zeros((size, len(actions), size)), np.zeros((size, len(actions), size))
+    transitions[-1, :, -1] = 1.0
+    least, most = np.zeros((size, len(actions))), np.zeros((size, len(actions)))
+    for state in range(size - 1):
+        for index in range(len(actions)):
+            entries = rows.get((state, index), [(1.0, -1, 0.0)])
+            least[state, index] = min(reward for _, _, reward in entries)
+            most[state, index] = max(reward for _, _, reward in entries)
+            for p, following, reward in entries:
+                transitions[state, index, following] += p
+                weights[state, index, following] += p * np.exp(case.beta * reward)
+    rewards = np.zeros_like(weights)
+    possible = (transitions > 0) & (weights > 0)
+    rewards[possible] = np.log(weights[possible] / transitions[possible]) / case.beta
+    law = np.zeros(size)
+    law[list(start)] = list(start.values())
+    return eb.FiniteMDP(transitions, rewards, horizon=case.horizon, start=law), seen, least, most
+
+
+def compare(case: Case, result: Any, declared: dict[str, Any]) -> list[str]:
+    """What is false of the claim or of a declaration that was used; empty if all is true."""
+    mdp, seen, least, most = true_model(case)
+    policy = eb.Policy.load(result, unseen=None)
+    actions = [_label(action) for action in _actions(_single(case))]
+    played = np.zeros((case.horizon, mdp.n_states), dtype=int)
+    for step in range(case.horizon):
+        for state, observation in enumerate(seen):
+            action = policy(observation, step=step)
+            if action is not None:
+                played[step, state] = actions.index(_label(action))
+    best, own = eb.solve(mdp, case.beta).value, eb.evaluate(mdp, played, case.beta).value
+    claim, room = result.certificate, 1e-9 * max(1.0, abs(best))
+    checks = {
+        f"lower bound {claim.lower} above the true value {own}": claim.lower <= own + room,
+        f"upper bound {claim.upper} below the best value {best}": best <= claim.upper + room,
+        f"gap {claim.gap} below the true one {best - own}": best - own <= claim.gap + room,
+    }
+    if "max_successors" in declared:
+        checks["max_successors is too small"] = (mdp.transitions > 0).sum(axis=2).max() <= declared["max_successors"]
+    if "max_states" in declared:
+        checks["max_states is too small"] = len(seen) <= declared["max_states"]
+    low, high = declared["reward_range"]
+    checks["reward_range is too narrow"] = low <= least[:-1].min() + room and most[:-1].max() <= high + room
+    if "return_range" in declared:
+        low, high = declared["return_range"]
+        opposite = eb.FiniteMDP(mdp.transitions, -mdp.rewards, horizon=mdp.horizon, start=mdp.start)
+        worst, largest = -eb.max_return(opposite), eb.max_return(mdp)
+        checks[f"return_range is too narrow: {worst} to {largest}"] = low <= worst + room and largest <= high + room
+    return [text for text, holds in checks.items() if not holds]
+
+
 def agrees(name: str, proposed: Any, true: Any) -> bool:
     """Whether a proposal holds if the truth of the case does: a bound that is not tighter."""
     if isinstance(true, tuple):
@@ -283,7 +479,7 @@ def agrees(name: str, proposed: Any, true: Any) -> bool:
     return bool(proposed >= true)
 
 
-def run(case: Case, seconds: float) -> dict[str, Any]:
+def run(case: Case, seconds: float, oracle: bool = True) -> dict[str, Any]:
     """Inspect and identify; one line of the table."""
     found = eb.inspect(case.make(), seed=SEED)
     declared = found.declarations.given()
@@ -307,6 +503,10 @@ def run(case: Case, seconds: float) -> dict[str, Any]:
     gap, spent = result.certificate.gap, time.perf_counter() - began - result.compile_seconds
     verdict = "certified" if result.stopped else "not certified"
     verdict += " (WRONG: not a Markov state)" if case.refused and result.stopped else ""
+    if oracle and result.stopped:
+        false = compare(case, result, asked)
+        verdict += f" (FALSE: {'; '.join(false)})" if false else ""
+        line["compared"] = True
     numbers = {"episodes": result.episodes, "gap": gap, "seconds": spent, "cpu": time.process_time() - cpu}
     return {**line, "verdict": verdict, **numbers}
 
@@ -315,6 +515,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("numbers", nargs="*", type=int, help="cases, counted from 1; default: all")
     parser.add_argument("--seconds", type=float, default=60.0, help="for each run")
+    parser.add_argument("--no-oracle", action="store_true", help="do not compare with the true models")
     parser.add_argument("--list", action="store_true", help="print the cases and stop")
     options = parser.parse_args()
     chosen = options.numbers or range(1, len(CASES) + 1)
@@ -325,14 +526,14 @@ def main() -> None:
             print(f"{number:2}  {case.name}: H={case.horizon}, beta={case.beta}, eps={case.eps}")
             continue
         try:
-            line = run(case, options.seconds)
+            line = run(case, options.seconds, not options.no_oracle)
         except ImportError as error:
             print(f"{number:2}  {case.name}: left out, {error}")
             continue
         certified += line["verdict"] == "certified"
-        numbers = ""
+        numbers = " (agrees with the true model)" if line["verdict"] == "certified" and "compared" in line else ""
         if "gap" in line:
-            numbers = (
+            numbers += (
                 f" {line['episodes']:,} episodes, gap {line['gap']:.3g} (target {case.eps}), {line['seconds']:.3g} s "
                 f"({line['cpu']:.3g} s of CPU time)"
             )
