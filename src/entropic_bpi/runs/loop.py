@@ -25,8 +25,7 @@ from entropic_bpi.runs.forecasts.timings import Forecast, Timings, forecast_of
 from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.state import HISTORY, BestPlan, RunState, certificate_of
 from entropic_bpi.runs.verdicts import check_assumptions
-from entropic_bpi.sources import open_sampler
-from entropic_bpi.sources.environment import EnvironmentRaised
+from entropic_bpi.sources.environment import EnvironmentRaised, Player
 from entropic_bpi.sources.simulator import Simulator
 from entropic_bpi.types import Bounds, Plan, Summarised
 
@@ -206,8 +205,11 @@ class Loop:
         self._restore(state.memory)
         if state.discovered_states:
             source.states.restore(state.discovered_states)
-        self.sampler = open_sampler(source, state.problem, state.rng, state.seed, state.tests)
-        self.simulated = isinstance(self.sampler, Simulator)
+        self.simulated = isinstance(source, FiniteMDP)
+        if self.simulated:
+            self.sampler: Any = Simulator(source, state.problem, state.rng)
+        else:
+            self.sampler = Player(source, state.problem, state.seed, state.tests)
         self.smallest_gap = min((float(part["gap"].min()) for part in state.history if len(part)), default=math.inf)
         self.compiled, self.started, self.clock = compile_clock.seconds, run_clock(), Timings()
 
@@ -285,7 +287,7 @@ class Loop:
             counts.restore(before)
             state.rng.bit_generator.state, state.round = rng, round
             self._restore(memory)
-            if self.sampler.can_lose_episodes and not isinstance(error, KeyboardInterrupt):
+            if not self.simulated and not isinstance(error, KeyboardInterrupt):
                 # Remember that the environment lost episodes: who goes on must know.
                 contradicted = isinstance(error, InvalidProblemError) and not isinstance(error, EnvironmentRaised)
                 setattr(state, "contradiction" if contradicted else "error", str(error)[:LONGEST_MESSAGE])
@@ -381,7 +383,8 @@ class Loop:
         return replace(self.state, seconds=self.elapsed(), memory=memory, discovered_states=states, history=[history])
 
     def close(self) -> None:
-        self.sampler.close()
+        if not self.simulated:
+            self.source.close()
 
     def elapsed(self) -> float:
         return self.state.seconds + run_clock() - self.started

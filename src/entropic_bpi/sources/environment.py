@@ -226,8 +226,6 @@ class Player:
     a run can be taken up again between batches.
     """
 
-    can_lose_episodes = True
-
     def __init__(self, environment: Environment, problem: Problem, seed: int, tests: AssumptionTests) -> None:
         self.environment, self.problem, self.seed, self.tests = environment, problem, seed, tests
         # Rewards that are known are compared with what is declared when they are counted.
@@ -238,9 +236,6 @@ class Player:
         self.mask_of: dict[int, bytes] = {}  # as they were last seen
         self.latest_masks: Any = None  # of the copies of a vector
         self.labels = np.zeros(problem.n_observed_labels, dtype=np.int64)  # how often each was drawn in this batch
-
-    def close(self) -> None:
-        self.environment.close()
 
     def play(self, behaviour: Behaviour, episodes: int, into: Counts, round: int) -> None:
         """Play ``episodes`` episodes of one behaviour and add them to the counts, all or nothing."""

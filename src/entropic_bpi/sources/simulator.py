@@ -150,8 +150,6 @@ def _shares(indptr: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
 class Simulator:
     """Draws transitions of ``mdp`` with ``rng``; the only part of a run that knows the probabilities."""
 
-    can_lose_episodes = False
-
     def __init__(self, mdp: FiniteMDP, problem: Problem, rng: np.random.Generator) -> None:
         self.rng = rng
         rows, start = mdp.rows, mdp.start_distribution
@@ -166,9 +164,6 @@ class Simulator:
             int(not mdp.stationary),
         )
         self.frame = problem.frame
-
-    def close(self) -> None:
-        """There is nothing to give back."""
 
     def play(self, behaviour: Behaviour, episodes: int, into: Counts, round: int = 0) -> None:
         """Play ``episodes`` episodes of one behaviour and add them to the counts; the generator knows the round."""
