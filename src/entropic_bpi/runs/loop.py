@@ -209,6 +209,7 @@ class Loop:
         if self.simulated:
             self.sampler: Any = Simulator(source, state.problem, state.rng)
         else:
+            assert state.tests is not None
             self.sampler = Player(source, state.problem, state.seed, state.tests)
         self.smallest_gap = min((float(part["gap"].min()) for part in state.history if len(part)), default=math.inf)
         self.compiled, self.started, self.clock = compile_clock.seconds, run_clock(), Timings()
