@@ -471,7 +471,7 @@ def test_lambdas_that_were_chosen_for_what_was_seen_are_refused(which, noisy_res
     assert eb.verify(forged(content, tmp_path)).problems == [
         "lams must be those that horizon and rewards fix for EVaR of random rewards, otherwise null"
     ]
-    with pytest.raises(eb.CertificateError, match="which fix them"):
+    with pytest.raises(eb.CertificateError, match="lams must be those that horizon and rewards fix"):
         eb.Certificate.load(tmp_path / "forged.json")
 
 

@@ -527,7 +527,7 @@ def test_the_command_watches_and_goes_on(tmp_path):
     told = json.loads(said.output)
     assert (told["alarm"], told["episodes"], told["level"]) == (False, 300, 0.02)
     said = typed("monitor.json", Lamp(0.7), "--save", saved, "--plot", drawn)
-    assert said.exit_code == 1
+    assert said.exit_code == 1, said.output
     told = json.loads(said.output)
     assert (told["alarm"], told["episodes"], told["level"]) == (True, 600, 0.02)
     assert "expected" in told["suspects"][0]

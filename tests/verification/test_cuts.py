@@ -123,8 +123,9 @@ def test_cuts_of_a_file_of_another_test_are_refused(content, tmp_path):
     goal = {"beta": 2.5, "eps": 0.2, "delta": 0.1, "successors": "model", "stationary": True}
     certificate = eb.identify(BRIDGE, **goal, seed=3).certificate
     for cuts, message in ((None, "belong to the test"), ((), "lack 1"), (("ratio", "ratio"), "must be one tree")):
+        dataclasses.replace(certificate, cuts=cuts).save(tmp_path / "forged.json")
         with pytest.raises(eb.CertificateError, match=message):
-            dataclasses.replace(certificate, cuts=cuts)
+            eb.Certificate.load(tmp_path / "forged.json")
     path = tmp_path / "cut.json"
     certificate.save(path)
     stored = json.loads(path.read_text())

@@ -63,7 +63,7 @@ def test_a_damaged_or_exploding_compressed_file_is_refused(damaged, certificate,
     certificate.save(path)
     path.write_bytes(damaged(path.read_bytes()))
     assert "not a whole JSON file" in eb.verify(path).problems[0]
-    with pytest.raises(eb.CertificateError, match="not a readable JSON file"):
+    with pytest.raises(eb.CertificateError, match="not a whole JSON file"):
         eb.Certificate.load(path)
 
 

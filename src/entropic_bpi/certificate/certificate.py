@@ -23,21 +23,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from entropic_bpi.certificate import schema as _schema
-from entropic_bpi.certificate.codec import parse, require
-from entropic_bpi.certificate.contents import checked, content_of, digest, parts_of
+from entropic_bpi.certificate.contents import digest, parts_of, read_content, refusals, write_content
 from entropic_bpi.certificate.provenance import Provenance, assumptions_of
-from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
+from entropic_bpi.errors import CertificateError, InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Entropic, EVaR
 from entropic_bpi.sources.logs.labels import labels_behind, names_for
 from entropic_bpi.sources.spaces import label
-from entropic_bpi.tools.checks import check_integer, check_path, check_policy
+from entropic_bpi.tools.checks import LARGEST_COUNT, check_integer, check_path, check_policy
 from entropic_bpi.tools.files import write_text_atomically
 from entropic_bpi.tools.text import shown
-from entropic_bpi.types import Cell, Cut, Summarised, Transitions
+from entropic_bpi.types import Cell, Cut, Integers, Summarised, Transitions
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -87,7 +85,7 @@ class Certificate(Summarised):
     (True, True)
     """
 
-    policy: np.ndarray
+    policy: Integers
     episodes: int
     lower: float
     upper: float
@@ -102,14 +100,15 @@ class Certificate(Summarised):
     cuts: tuple[Cut | str, ...] | None = None
 
     def __post_init__(self) -> None:
-        problem = self.problem
-        _schema.check_problem(problem)
-        _schema.check_cells(problem, self.cells)
-        _schema.check_cuts(problem, self.test, self.cuts)
-        log = self.provenance.log
-        _schema.check_transitions(problem, self.transitions, self.episodes, None if log is None else log.longest)
+        problem, seen = self.problem, self.transitions
+        problem.check()
+        limits = {"rows": (0, problem.n_rows - 1), "successors": (0, problem.n_states - 1), "times": (1, LARGEST_COUNT)}
+        for name, (least, most) in limits.items():
+            column = getattr(seen, name)
+            if len(column) != len(seen.rows) or ((column < least) | (column > most)).any():
+                raise CertificateError(f"counts.{name} must be {len(seen.rows)} integers from {least} to {most}")
         check_policy(self.policy, problem.horizon, problem.n_states, problem.n_actions)
-        problem.check_allowed(self.transitions.rows)
+        problem.check_allowed(seen.rows)
         problem.check_policy_allowed(np.pad(self.policy, ((int(problem.artificial), 0), (0, 0))))
 
     @property
@@ -458,31 +457,30 @@ class Certificate(Summarised):
         ...     eb.Certificate.load(f"{folder}/certificate.json").gap == result.certificate.gap
         True
         """
-        return cls._of_content(*parse(check_path("path", path)), path)
+        return cls._of_content(check_path("path", path), path)
 
     @classmethod
-    def _of_content(cls, content: Any, size: int, path: str | Path) -> Certificate:
-        """The certificate with this content, of a file of ``size`` bytes.
+    def _of_content(cls, source: Any, path: str | Path) -> Certificate:
+        """The certificate in a file, or in what was read from the file ``path``.
 
         A file that does not say what its parts imply is refused, and a small one about a huge problem.
         """
-        content = checked(content, path)
-        try:
+        with refusals(path):
+            content = read_content(source)
             certificate = cls(**parts_of(cls, content))
-            said, reached, problem = content["claim"]["reached"], certificate.reached, certificate.problem
-            require(said is reached, f"claim.reached must be {reached}", said)
-            own = list(certificate.assumptions)
-            require(content["assumptions"] == own, "the assumptions are not those of such a certificate")
+            problem, seen = certificate.problem, certificate.transitions
+            if content["claim"]["reached"] is not certificate.reached:
+                raise CertificateError(f"claim.reached must be {certificate.reached}")
+            if content["assumptions"] != list(certificate.assumptions):
+                raise CertificateError("the assumptions are not those of such a certificate")
             # Pooled counts do not grow with the horizon; what planning needs does.
             needed = 8 * problem.steps * problem.n_states * problem.n_actions
-            affordable = needed <= 20 * size + _ALWAYS_AFFORDED
-            require(affordable, f"planning would take {needed} bytes of memory, far more than the file's {size}")
-        except EntropicBPIError as error:
-            raise CertificateError(f"{path}: {error}") from None
+            if needed > 160 * (certificate.policy.size + problem.n_rows + len(seen.rows)) + _ALWAYS_AFFORDED:
+                raise CertificateError(f"planning would take {needed} bytes of memory, far more than such a file")
         return certificate
 
     def _content(self) -> dict[str, Any]:
-        return content_of(self)
+        return write_content(self)
 
 
 def _without_copies(name: str) -> str:

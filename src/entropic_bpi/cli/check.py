@@ -258,10 +258,9 @@ def monitor(
     plot : FILE.png
         Draw the evidence over the episodes.
     """
-    from entropic_bpi.certificate.codec import parse
     from entropic_bpi.runs.monitoring.monitor import FORMAT
 
-    saved = not run.is_dir() and parse(run)[0].get("format") == FORMAT
+    saved = not run.is_dir() and f'"format": "{FORMAT}"'.encode() in read_unpacked(run)
     watching = eb.Monitor.load(run) if saved else eb.Monitor(run, level=level)
     watching.observe_log(read_log(log, {"delta": 0.0, **columns}))
     if save is not None:

@@ -23,7 +23,7 @@ from entropic_bpi.problem.risk import Entropic, EVaR, Risk, check_risk
 from entropic_bpi.problem.rows import Frame, Slots, slots_of_black_box, slots_of_model
 from entropic_bpi.problem.sentences import SAME_REWARD
 from entropic_bpi.tools.checks import LARGEST_REACH, LARGEST_REAL, check_memory, check_positive, check_probability
-from entropic_bpi.types import Goal
+from entropic_bpi.types import Goal, Reals
 
 # By how much of its spread a return may miss its declared range and be called rounded.
 RETURN_ROOM = 1e-9
@@ -86,7 +86,7 @@ class Problem(Declarations):
     allowed: Masks | None = None
     reward: KnownRewards | None = None
     reward_law: str = "fixed"
-    rewards: np.ndarray | None
+    rewards: Reals | None
     slots: Slots
     state_names: Sequence[str]
     action_names: Sequence[str]

@@ -168,21 +168,15 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
 
 
 def content_of(source: Any) -> dict[str, Any]:
-    """Return the JSON content of a certificate, or of the file that it is in."""
+    """Return the JSON content of a certificate, or of the file that it is in, which may be parsed already."""
     if hasattr(source, "_content"):
         try:
             return json.loads(json.dumps(source._content()))
         except (TypeError, ValueError) as error:
             raise Rejected(f"the certificate cannot be written as JSON: {error}") from None
-    path = Path(source)
-    try:
-        content = _parse(_unpacked(path.read_bytes()))
-    except FileNotFoundError:
-        raise Rejected(f"no such file: {path}") from None
-    except (OSError, ValueError, RecursionError, zlib.error) as error:
-        raise Rejected(f"{path} is not a whole JSON file: {error}") from None
+    content = dict(source) if isinstance(source, dict) else parsed(Path(source))
     if not isinstance(content, dict) or content.get("format") not in _KNOWN_VERSIONS:
-        raise Rejected(f"{path} is not a certificate or an appraisal of entropic-bpi")
+        raise Rejected("this is not a certificate or an appraisal of entropic-bpi")
     known, version = _KNOWN_VERSIONS[content["format"]], content.get("version")
     if version not in known:
         known_words = " and ".join(map(str, known))
@@ -217,6 +211,16 @@ def _updated(content: dict[str, Any]) -> dict[str, Any]:
     for before, now in _OTHER_WORDS:
         content["assumptions"] = [text.replace(before, now) for text in content["assumptions"]]
     return content
+
+
+def parsed(path: Path) -> Any:
+    """Return the content of a JSON file."""
+    try:
+        return _parse(_unpacked(path.read_bytes()))
+    except FileNotFoundError:
+        raise Rejected(f"no such file: {path}") from None
+    except (OSError, ValueError, RecursionError, zlib.error) as error:
+        raise Rejected(f"{path} is not a whole JSON file: {error}") from None
 
 
 def _unpacked(data: bytes) -> bytes:

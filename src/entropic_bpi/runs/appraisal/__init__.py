@@ -14,7 +14,7 @@ import numpy as np
 from entropic_bpi import methods
 from entropic_bpi._version import __version__
 from entropic_bpi.certificate.certificate import Certificate
-from entropic_bpi.certificate.contents import content_of, digest, encode_cells
+from entropic_bpi.certificate.contents import digest, encode_cells, write_content
 from entropic_bpi.certificate.provenance import Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.differences import difference
@@ -247,7 +247,7 @@ class Appraisal:
             raise InvalidProblemError("the model is known and the values are exact: there are no data to check")
         head = {"format": FORMAT, "version": VERSION, "library": __version__, **self._file}
         policies = {name: policy.tolist() for name, policy in self.policies.items()}
-        return {**head, "policies": policies, "table": self.table, "certificate": content_of(self.certificate)}
+        return {**head, "policies": policies, "table": self.table, "certificate": write_content(self.certificate)}
 
     def _repr_html_(self) -> str:
         import entropic_bpi

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from entropic_bpi.certificate.certificate import Certificate
-from entropic_bpi.certificate.codec import parse
+from entropic_bpi.certificate.contents import refusals
 from entropic_bpi.certificate.policy import Policy
 from entropic_bpi.errors import CertificateError, InvalidProblemError
 from entropic_bpi.runs.monitoring.evidence import PERIODS, ReturnEvidence, RowEvidence
@@ -21,6 +21,7 @@ from entropic_bpi.sources.spaces import label
 from entropic_bpi.tools.checks import check_finite, check_flag, check_integer, check_path, check_probability
 from entropic_bpi.tools.files import write_text_atomically
 from entropic_bpi.tools.text import shown
+from entropic_bpi.verification._file import parsed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -463,15 +464,12 @@ class Monitor:
         False
         """
         path = check_path("path", path)
-        content, size = parse(path)
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise CertificateError(f"{path} is not a monitor of entropic-bpi")
-        try:
-            claim = Certificate._of_content(content["certificate"], size, path)
-            monitor = cls(claim, level=content["level"])
+        with refusals(path):
+            content = parsed(path)
+            if not isinstance(content, dict) or content.get("format") != FORMAT:
+                raise CertificateError(f"{path} is not a monitor of entropic-bpi")
+            monitor = cls(Certificate._of_content(content["certificate"], path), level=content["level"])
             monitor._restore(content)
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-            raise CertificateError(f"{path} is not a monitor that save wrote: {error}") from None
         return monitor
 
     def _restore(self, content: dict[str, Any]) -> None:
