@@ -22,7 +22,6 @@ from entropic_bpi.methods.kl.records import (
     Inputs,
     Optimism,
     PairBuffers,
-    PairRows,
     PairsAsked,
     PlanConstants,
     Scratch,
@@ -196,14 +195,6 @@ def _rules_of(world: World, mine: Records, i: int) -> PlanConstants:
 
 
 @inner
-def _with_tolerance(rows: PairRows, tolerance: float) -> PairRows:
-    return PairRows(
-        rows.sign, tolerance, rows.used, rows.visits, rows.radius, rows.tally, rows.low, rows.high, rows.number,
-        rows.different, rows.position, rows.seen, rows.pair,
-    )  # fmt: skip
-
-
-@inner
 def _pair_ratio(
     frame: Frame,
     rules: PlanConstants,
@@ -225,8 +216,6 @@ def _pair_ratio(
         next.position[x], next.rho[x], own.scratch.known[x] = 0, 1.0, -1
         for y in range(frame.n_states + 1):
             next.d[x, y], next.r[x, y] = 1.0, 1.0
-    rows = _with_tolerance(own.rows, rules.tolerance)
-    own = PairBuffers(own.now, next, own.states, rows, own.scratch, own.noise)
     return pairs.relate(inputs, optimism, plan, occupied, own, sheets.switch_action)
 
 

@@ -28,7 +28,6 @@ from entropic_bpi.methods.kl.records import (
     PairScratch,
     Relations,
     Scratch,
-    StepStates,
     new_pair_buffers,
     new_scratch,
 )
@@ -59,18 +58,18 @@ def _relations(table: Relations, i: int) -> Relations:
 @inner
 def _pair_sheets(all_sheets: PairSheets, i: int) -> PairSheets:
     sheets = all_sheets.sheets
-    states, rows, scratch = sheets.states, sheets.rows, sheets.scratch
+    rows, scratch = sheets.rows, sheets.scratch
     own = PairBuffers(
         _relations(sheets.now, i),
         _relations(sheets.next, i),
-        StepStates(states.action[i], states.best[i], states.worst[i], states.top[i], states.backup[i], states.gain[i]),
+        sheets.states[i],
+        sheets.gain[i],
         PairRows(
-            rows.sign, rows.tolerance, rows.used[i], rows.visits[i], rows.radius[i], rows.tally[i], rows.low[i],
-            rows.high[i], rows.number[i], rows.different[i], rows.position[i], rows.seen[i], rows.pair[i],
+            rows.row[i], rows.low[i], rows.high[i], rows.number[i], rows.different[i], rows.position[i], rows.seen[i]
         ),
         PairScratch(
-            scratch.box[i], scratch.known[i], scratch.low[i], scratch.high[i], scratch.rank[i], scratch.chosen[i],
-            scratch.scores[i], scratch.left[i], scratch.mass[i], scratch.moved[i], scratch.f[i], scratch.work[i],
+            scratch.box[i], scratch.known[i], scratch.low[i], scratch.high[i], scratch.rank[i], scratch.left[i],
+            scratch.mass[i], scratch.moved[i], scratch.f[i],
         ),
         sheets.noise,
     )  # fmt: skip

@@ -89,6 +89,20 @@ def _has_box(interval: np.ndarray, row: int) -> bool:
 
 
 @inlined
+def ball_of(inputs: Inputs, row: int) -> tuple[np.ndarray, int, int, float]:
+    """Tallies, size, visits and radius of the ball of a row."""
+    arrays, begin, size = inputs.arrays, inputs.arrays.begin[row], inputs.arrays.used[row]
+    return arrays.tally[begin : begin + size], size, arrays.visits[row], inputs.rules.radius[row]
+
+
+@inlined
+def ball_extreme(inputs: Inputs, row: int, f: np.ndarray, sign: float) -> float:
+    """Extreme mean over the ball of ``row`` of the values ``f`` of its slots."""
+    tally, size, n, x = ball_of(inputs, row)
+    return kl_extreme(tally, f, size, n, x, sign, inputs.rules.tolerance, inputs.scratch.work)
+
+
+@inlined
 def row_extreme(inputs: Inputs, row: int, f: np.ndarray, sign: float) -> float:
     """Extreme mean over the ball of ``row``, and its box, of the values ``f`` of its slots."""
     return _row_extreme(inputs.rules.interval, inputs, row, f, sign)
@@ -99,12 +113,10 @@ def row_extreme(inputs: Inputs, row: int, f: np.ndarray, sign: float) -> float:
 
 @inlined
 def _row_extreme(interval: np.ndarray, inputs: Inputs, row: int, f: np.ndarray, sign: float) -> float:
-    _, rules, arrays, scratch = inputs
-    begin, size, n, x = arrays.begin[row], arrays.used[row], arrays.visits[row], rules.radius[row]
-    tally = arrays.tally[begin : begin + size]
     if interval.ndim == 3 and _has_box(interval, row):
-        return boxed_extreme(tally, f, size, n, x, interval[row], sign, rules.tolerance, scratch.work)
-    return kl_extreme(tally, f, size, n, x, sign, rules.tolerance, scratch.work)
+        tally, size, n, x = ball_of(inputs, row)
+        return boxed_extreme(tally, f, size, n, x, interval[row], sign, inputs.rules.tolerance, inputs.scratch.work)
+    return ball_extreme(inputs, row, f, sign)
 
 
 @inner
@@ -116,8 +128,7 @@ def _tilted_excess(
     With it how steeply it falls with λ, which is the mean of w under the q that attains it; and the solver's own w.
     Underflow is safe: w at its larger end is so large that no product underflows, and a smaller end of 0 raises the excess.
     """
-    _, rules, arrays, scratch = inputs
-    begin, size, n, work = arrays.begin[row], arrays.used[row], arrays.visits[row], scratch.work
+    (tally, size, n, x), work = ball_of(inputs, row), inputs.scratch.work
     rho, high, low, f = work[2], work[3], work[4], work[5]
     for j in range(size):
         excess = rho[j] - lam
@@ -127,8 +138,7 @@ def _tilted_excess(
         for j in range(size):
             steep += work[6, j] * (high[j] if rho[j] > lam else low[j])
         return value, max(steep, SMALLEST_WEIGHT), 0.0
-    tally = arrays.tally[begin : begin + size]
-    value, nu, solved = kl_extremum(tally, f, size, n, rules.radius[row], 1.0, rules.tolerance, work, guess)
+    value, nu, solved = kl_extremum(tally, f, size, n, x, 1.0, inputs.rules.tolerance, work, guess)
     steep, rest, top, heaviest = 0.0, 1.0, -np.inf, 0.0
     for j in range(size):
         weight = high[j] if rho[j] > lam else low[j]
@@ -145,25 +155,36 @@ def _tilted_excess(
 def same_ratio(inputs: Inputs, row: int, step: int, box: Box, floor: float, ceiling: float) -> float:
     """Largest average of the next ρ under weights q w, w within the box of Z times e^{βr}.
 
-    Only what lies between ``floor`` (at least 1) and ``ceiling`` matters: below and above, these are returned. Underflow is
-    safe: of a weight that is too small for doubles, the larger end is rounded up and the smaller end is 0.
+    Only what lies between ``floor`` (at least 1) and ``ceiling`` matters: below and above, these are returned.
     """
     _, rules, arrays, scratch = inputs
-    begin, size, interval, largest = arrays.begin[row], arrays.used[row], rules.interval, 1.0
+    begin, size, largest = arrays.begin[row], arrays.used[row], 1.0
     for j in range(size):
         largest = max(largest, box.rho[arrays.successor[begin + j]])
     if largest <= floor or ceiling <= floor:
         return floor
     nothing_known = arrays.visits[row] == 0 or not rules.radius[row] < WHOLE_SIMPLEX
-    if largest < 1.0 + NEGLIGIBLE or size == 1 or (nothing_known and not _has_box(interval, row)):
+    if largest < 1.0 + NEGLIGIBLE or size == 1 or (nothing_known and not _has_box(rules.interval, row)):
         return min(largest, ceiling)
     rho, high, low = scratch.work[2], scratch.work[3], scratch.work[4]
-    heaviest = 0.0
     for j in range(size):
         y = arrays.successor[begin + j]
         rho[j] = box.rho[y]
         high[j] = slot_value(rules, arrays, step, begin + j, box.high[y], True)
         low[j] = slot_value(rules, arrays, step, begin + j, box.low[y], False)
+    return largest_average(inputs, row, floor, min(largest, ceiling))
+
+
+@inner
+def largest_average(inputs: Inputs, row: int, left: float, right: float) -> float:
+    """Bound, from ``left`` to ``right``, on the average of ρ under weights q w: rows 2 to 4 of ``work`` are ρ and the larger
+    and smaller ends of w.
+
+    Underflow is safe: of a weight that is too small for doubles, the larger end is rounded up and the smaller end is 0.
+    """
+    size, interval, tolerance = inputs.arrays.used[row], inputs.rules.interval, inputs.rules.same_tolerance
+    high, low, heaviest = inputs.scratch.work[3], inputs.scratch.work[4], 0.0
+    for j in range(size):
         heaviest = max(heaviest, high[j])
     # Only quotients of weights matter: near 1 their products with ρ cannot overflow. A power of two rounds nothing.
     unit = math.ldexp(1.0, -math.frexp(heaviest)[1])
@@ -173,18 +194,17 @@ def same_ratio(inputs: Inputs, row: int, step: int, box: Box, floor: float, ceil
         low[j] = low[j] * unit if low[j] * unit >= smallest else 0.0
     # The excess is convex and decreasing in λ: from the left its tangent's root is on the unsafe side, by little, and beyond
     # how steep it is says how far the root can be. An end counts as safe only if its own computed value says so.
-    left, right = floor, min(largest, ceiling)
     value, steep, w = _tilted_excess(interval, inputs, row, left, 0.0)
     if value <= 0.0:
         return left
-    margin, right_value = 0.1 * rules.same_tolerance, np.inf
+    margin, right_value = 0.1 * tolerance, np.inf
     for _ in range(TANGENTS):
         lam = left + value / steep
-        lam += margin * (lam - 1.0)
+        lam += margin * abs(lam - 1.0)
         lam = lam if lam < right else right
         further, steep, w = _tilted_excess(interval, inputs, row, lam, w)
         if further <= 0.0:
-            if -further <= rules.same_tolerance * steep * (lam - 1.0):
+            if -further <= tolerance * steep * abs(lam - 1.0):
                 return lam
             right, right_value = lam, further
             break
@@ -193,7 +213,7 @@ def same_ratio(inputs: Inputs, row: int, step: int, box: Box, floor: float, ceil
         left, value, margin = lam, further, 2.0 * margin
     # Where that was not enough, the chord's root, which is on the safe side, and the middle in turn.
     for iteration in range(SAME_ITERATIONS):
-        if right - left <= rules.same_tolerance * (right - 1.0):
+        if right - left <= tolerance * abs(right - 1.0):
             break
         chord = iteration % 2 == 0 and right_value < 0.0 and value < np.inf
         share = value / (value - right_value) if chord else 0.5

@@ -5,9 +5,8 @@ import math
 import numpy as np
 
 from entropic_bpi.compile.decorators import inlined, inner
-from entropic_bpi.methods.kl.ball import kl_extreme
-from entropic_bpi.methods.kl.gap import keep_largest
-from entropic_bpi.methods.kl.records import PairBuffers, PairNoise, PairRows, PairScratch
+from entropic_bpi.methods.kl.gap import ball_extreme, keep_largest, largest_average
+from entropic_bpi.methods.kl.records import Inputs, PairBuffers, PairNoise, PairRows
 from entropic_bpi.types import Reals
 
 # Rounding of one bound, relative; more than what sums of a few hundred terms and exponents up to 600 can lose.
@@ -16,25 +15,22 @@ ROUNDING = 1e-12
 SMALLEST_SPARE = 1e-12
 # Means below this may have lost digits.
 SMALLEST_MEAN = 1e-280
-# How far the search for the ratio of rows with common noise goes, and how long at most.
-COARSE, FINE, FINE_BALLS, LONGEST_SEARCH = 1e-4, 1e-13, 1e-6, 60
-# Positive terms below this may have lost digits, and are raised to it.
-SMALLEST_TERM = 1e-290
 # Successors whose relative value is known to this precision need no corner of their own.
 KNOWN = 1e-9
 
 
 @inner
-def _reference(rows: PairRows, other: int, base: int, scratch: PairScratch) -> int:
+def _reference(inputs: Inputs, buffers: PairBuffers, other: int, base: int) -> int:
     """The shared successor with the largest smaller frequency, otherwise the base's most frequent; the lowest of ties.
 
     By the counts alone, so that whoever checks the certificate chooses the same.
     """
-    best, score = -1, 0.0
+    rows, visits, best, score = buffers.rows, inputs.arrays.visits, -1, 0.0
+    mine, theirs = visits[rows.row[other]], visits[rows.row[base]]
     for i in range(rows.different[other]):
-        k = scratch.known[rows.position[other, i]]
+        k = buffers.scratch.known[rows.position[other, i]]
         if k >= 0:
-            smaller = min(rows.seen[other, i] * rows.visits[base], rows.seen[base, k] * rows.visits[other])
+            smaller = min(rows.seen[other, i] * theirs, rows.seen[base, k] * mine)
             if smaller > score or (
                 smaller == score and best >= 0 and rows.position[base, k] < rows.position[base, best]
             ):
@@ -53,11 +49,12 @@ def most_frequent(rows: PairRows, row: int) -> int:
 
 
 @inner
-def _enumerate(rows: PairRows, base: int, ref: int, d: Reals, scratch: PairScratch) -> int:
+def _enumerate(inputs: Inputs, buffers: PairBuffers, base: int, ref: int) -> int:
     """The boxes of the base's successors relative to the reference, and which of them get corners; how many.
 
     Underflow is safe: only the lower end of a box can be 0.
     """
+    rows, scratch, d, chosen = buffers.rows, buffers.scratch, buffers.next.d, inputs.scratch.shared
     r, count = rows.position[base, ref], 0
     for k in range(rows.different[base]):
         p = rows.position[base, k]
@@ -65,26 +62,26 @@ def _enumerate(rows: PairRows, base: int, ref: int, d: Reals, scratch: PairScrat
         scratch.low[k] = 1.0 if k == ref else 1.0 / d[r, p]
         scratch.high[k] = 1.0 if k == ref else d[p, r]
         if scratch.high[k] > scratch.low[k] * (1.0 + KNOWN):
-            count = keep_largest(scratch.chosen, scratch.scores, count, p, rows.seen[base, k])
+            count = keep_largest(chosen, inputs.scratch.scores, count, p, rows.seen[base, k])
     for c in range(count):
-        scratch.chosen[c] = scratch.known[scratch.chosen[c]]
-        scratch.rank[scratch.chosen[c]] = c
+        chosen[c] = scratch.known[chosen[c]]
+        scratch.rank[chosen[c]] = c
     return count
 
 
 @inner
-def _tilt(rows: PairRows, row: int, upper: bool, r: int, d: Reals, mass: Reals) -> bool:
+def _tilt(inputs: Inputs, rows: PairRows, row: int, upper: bool, r: int, d: Reals, mass: Reals) -> bool:
     """Shares of a row's successors, weighed by e^{βr} and the middle of what is known of their value, that add up to 1.
 
     Underflow is safe: any shares would do.
     """
-    total = 0.0
+    arrays, own, total = inputs.arrays, rows.row[row], 0.0
     mass[: rows.different[row]] = 0.0
-    for i in range(rows.used[row]):
+    for i in range(arrays.used[own]):
         k = rows.number[row, i]
         p = rows.position[row, k]
         part = rows.high[row, i] if upper else rows.low[row, i]
-        part *= rows.tally[row, i] if rows.visits[row] > 0 else 1.0
+        part *= arrays.tally[arrays.begin[own] + i] if arrays.visits[own] > 0 else 1.0
         if p != r:
             part *= math.sqrt(d[p, r] / d[r, p])
         mass[k] += part
@@ -95,16 +92,18 @@ def _tilt(rows: PairRows, row: int, upper: bool, r: int, d: Reals, mass: Reals) 
 
 
 @inner
-def _couple(rows: PairRows, other: int, base: int, ref: int, d: Reals, scratch: PairScratch) -> float:
+def _couple(inputs: Inputs, buffers: PairBuffers, other: int, base: int, ref: int) -> float:
     """Prepare the coupling of the tilted laws: how much of the base has no counterpart; 0 if there is no coupling."""
-    r, positive, spare = rows.position[base, ref], rows.sign > 0, 0.0
-    mass, left = scratch.mass, scratch.left
-    if not _tilt(rows, other, positive, r, d, mass[0]) or not _tilt(rows, base, not positive, r, d, mass[1]):
+    rows, d, positive, spare = buffers.rows, buffers.next.d, inputs.rules.sign > 0, 0.0
+    r, mass, left = rows.position[base, ref], buffers.scratch.mass, buffers.scratch.left
+    if not _tilt(inputs, rows, other, positive, r, d, mass[0]):
+        return 0.0
+    if not _tilt(inputs, rows, base, not positive, r, d, mass[1]):
         return 0.0
     for k in range(rows.different[base]):
         left[k] = mass[1, k]
     for i in range(rows.different[other]):
-        k = scratch.known[rows.position[other, i]]
+        k = buffers.scratch.known[rows.position[other, i]]
         if k >= 0:
             left[k] = max(0.0, left[k] - mass[0, i])
     for k in range(rows.different[base]):
@@ -114,13 +113,13 @@ def _couple(rows: PairRows, other: int, base: int, ref: int, d: Reals, scratch: 
 
 @inner
 def _move(
-    rows: PairRows, other: int, base: int, ref: int, table: Reals, spare: float, rule: int, scratch: PairScratch
+    buffers: PairBuffers, other: int, base: int, ref: int, table: Reals, spare: float, rule: int, positive: bool
 ) -> None:
     """Value the other row's successors by moving them onto the base's: each to itself (``rule`` 0), or by the coupling.
 
     Underflow is safe: what a product loses or gains is less than a change of κ by 1e-15 would make.
     """
-    moved, positive = scratch.moved[rule], rows.sign > 0
+    rows, scratch, moved = buffers.rows, buffers.scratch, buffers.scratch.moved[rule]
     for i in range(rows.different[other]):
         p = rows.position[other, i]
         own = scratch.known[p]
@@ -143,28 +142,23 @@ def _move(
 
 
 @inner
-def _extreme(rows: PairRows, row: int, f: Reals, sign: float, scratch: PairScratch) -> float:
-    n, x = rows.visits[row], rows.radius[row]
-    return kl_extreme(rows.tally[row], f, rows.used[row], n, x, sign, rows.tolerance, scratch.work)
-
-
-@inner
 def _corner_ratio(
-    rows: PairRows, other: int, base: int, corner: int, count: int, rule: int, below: float, scratch: PairScratch
+    inputs: Inputs, buffers: PairBuffers, other: int, corner: int, count: int, rule: int, below: float
 ) -> float:
     """The ratio at one corner by one rule; ``below`` is the extreme of the base there.
 
     Underflow is safe: a mean that may have lost digits to it gives infinity.
     """
-    f, positive, moved = scratch.f[0], rows.sign > 0, scratch.moved[rule]
-    for i in range(rows.used[other]):
+    rows, scratch, sign = buffers.rows, buffers.scratch, inputs.rules.sign
+    f, positive, moved = scratch.f, sign > 0, scratch.moved[rule]
+    for i in range(inputs.arrays.used[rows.row[other]]):
         k = rows.number[other, i]
         value = moved[0, k]
         for c in range(count):
-            b = scratch.chosen[c]
+            b = inputs.scratch.shared[c]
             value += moved[1 + c, k] * (scratch.high[b] if corner >> c & 1 == 1 else scratch.low[b])
         f[i] = value * (rows.high[other, i] if positive else rows.low[other, i])
-    above = _extreme(rows, other, f, rows.sign, scratch)
+    above = ball_extreme(inputs, rows.row[other], f, sign)
     top, bottom = (above, below) if positive else (below, above)
     if SMALLEST_MEAN < top < np.inf and bottom > SMALLEST_MEAN:
         return top / bottom * (1.0 + ROUNDING)
@@ -173,129 +167,98 @@ def _corner_ratio(
 
 @inner
 def _worst_corner(
-    rows: PairRows, other: int, base: int, count: int, rules: int, limit: float, scratch: PairScratch
+    inputs: Inputs, buffers: PairBuffers, other: int, base: int, count: int, rules: int, limit: float
 ) -> float:
     """The largest ratio over the corners by the better of the ``rules`` (1 or 2); ``limit`` if both reach it."""
-    f, positive = scratch.f[1], rows.sign > 0
+    rows, scratch, sign = buffers.rows, buffers.scratch, inputs.rules.sign
+    f, positive = scratch.f, sign > 0
     worst, second = 0.0, 0.0 if rules == 2 else np.inf
     for corner in range(1 << count):
-        for i in range(rows.used[base]):
+        for i in range(inputs.arrays.used[rows.row[base]]):
             k = rows.number[base, i]
             raised = not positive if scratch.rank[k] < 0 else corner >> scratch.rank[k] & 1 == 1
-            f[i] = (scratch.high[k] if raised else scratch.low[k]) * (
-                rows.low[base, i] if positive else rows.high[base, i]
-            )
-        below = _extreme(rows, base, f, -rows.sign, scratch)
-        for rule in range(rules):
-            if (second if rule == 1 else worst) < limit:
-                ratio = _corner_ratio(rows, other, base, corner, count, rule, below, scratch)
-                ratio = ratio if ratio < limit else limit
-                if rule == 1:
-                    second = max(second, ratio)
-                else:
-                    worst = max(worst, ratio)
+            weight = rows.low[base, i] if positive else rows.high[base, i]
+            f[i] = (scratch.high[k] if raised else scratch.low[k]) * weight
+        below = ball_extreme(inputs, rows.row[base], f, -sign)
+        if worst < limit:
+            ratio = _corner_ratio(inputs, buffers, other, corner, count, 0, below)
+            worst = max(worst, ratio) if ratio < limit else limit
+        if second < limit:
+            ratio = _corner_ratio(inputs, buffers, other, corner, count, 1, below)
+            second = max(second, ratio) if ratio < limit else limit
         if not min(worst, second) < limit:
             return limit
     return min(worst, second)
 
 
 @inner
-def _noise_excess(rows: PairRows, row: int, lam: float, scratch: PairScratch) -> float:
-    """Bound on max_q Σ q (gain - λ cost) z, each z at the worse end of its box: these four are ``scratch.moved[0]``."""
-    f, terms = scratch.f[0], scratch.moved[0]
-    for j in range(rows.used[row]):
-        part = terms[0, j] - lam * terms[1, j]
-        f[j] = part * terms[2, j] if part <= 0.0 else max(part * terms[3, j], SMALLEST_TERM)
-    return _extreme(rows, row, f, 1.0, scratch)
+def _common_noise(
+    noise: PairNoise, inputs: Inputs, buffers: PairBuffers, top: int, bottom: int, table: Reals, limit: float
+) -> float:
+    """The lemma for rows with one law, whose classes lie in each other: one ball, no corners; at most ``limit``.
 
-
-@inner
-def _common_noise(noise: PairNoise, buffers: PairBuffers, top: int, bottom: int, table: Reals, limit: float) -> float:
-    """The lemma for rows with one law, whose classes lie in each other: one ball, no corners; at most ``limit``."""
-    rows, scratch, d = buffers.rows, buffers.scratch, buffers.next.d
-    over, under, positive = rows.pair[top], rows.pair[bottom], rows.sign > 0
+    The ratio is an average of those of the classes, weighed by what the denominator is worth.
+    """
+    rows, d, work, arrays = buffers.rows, buffers.next.d, inputs.scratch.work, inputs.arrays
+    over, under, positive = rows.row[top], rows.row[bottom], inputs.rules.sign > 0
     if max(over, under) >= noise.of_pair.size:
         return limit
     is_finer = noise.refines[noise.of_pair[over], noise.of_pair[under]]
     if not is_finer and not noise.refines[noise.of_pair[under], noise.of_pair[over]]:
         return limit
-    row, base = top if is_finer else bottom, bottom if positive else top
-    gain, cost, low, high = scratch.moved[0, 0], scratch.moved[0, 1], scratch.moved[0, 2], scratch.moved[0, 3]
+    row, base = over if is_finer else under, bottom if positive else top
     often, ref = -1, 0
-    for j in range(rows.used[row]):
-        if rows.tally[row, j] > often:
-            often, label = rows.tally[row, j], noise.label_of_slot[rows.pair[row], j]
-            ref = rows.position[base, rows.number[base, noise.slot_of_label[rows.pair[base], label]]]
-    least, most, unit = np.inf, 0.0, 0.0
-    for j in range(rows.used[row]):
-        label = noise.label_of_slot[rows.pair[row], j]
+    for j in range(arrays.used[row]):
+        if arrays.tally[arrays.begin[row] + j] > often:
+            often, label = arrays.tally[arrays.begin[row] + j], noise.label_of_slot[row, j]
+            ref = rows.position[base, rows.number[base, noise.slot_of_label[rows.row[base], label]]]
+    least, most = np.inf, 0.0
+    for j in range(arrays.used[row]):
+        label = noise.label_of_slot[row, j]
         i, k = noise.slot_of_label[over, label], noise.slot_of_label[under, label]
         n, m = rows.position[top, rows.number[top, i]], rows.position[bottom, rows.number[bottom, k]]
-        gain[j], cost[j] = rows.high[top, i], rows.low[bottom, k]
+        gain, cost = rows.high[top, i], rows.low[bottom, k]
         if positive:
-            gain[j] *= table[n, m]
+            gain *= table[n, m]
         else:
-            cost[j] /= table[n, m]
+            cost /= table[n, m]
         y = m if positive else n
-        low[j], high[j] = (1.0, 1.0) if y == ref else (1.0 / d[ref, y], d[y, ref])
-        ratio = gain[j] / cost[j] if cost[j] > 0.0 else np.inf
+        work[3, j], work[4, j] = (cost, cost) if y == ref else (cost * d[y, ref], cost / d[ref, y])
+        ratio = gain / cost if cost > 0.0 else np.inf
         if not ratio < np.inf:  # 0 * inf, where a weight underflows, is NaN
             ratio = np.inf
-        least, most, unit = min(least, ratio), max(most, ratio), max(unit, cost[j])
+        work[2, j], least, most = ratio, min(least, ratio), max(most, ratio)
     right = min(most * (1.0 + ROUNDING), limit)
-    if not (0.0 < unit < np.inf and least < right < np.inf):
+    if not least < right < np.inf:
         return right if right < limit else limit
-    for j in range(rows.used[row]):  # only quotients matter
-        gain[j], cost[j] = gain[j] / unit, cost[j] / unit
-    left, value = least, _noise_excess(rows, row, least, scratch)
-    if value <= 0.0:
-        return min(left * (1.0 + ROUNDING), limit)
-    below = _noise_excess(rows, row, right, scratch)
-    if not below <= 0.0:
-        return right
-    # Convex and decreasing in λ: a chord's root is on the safe side, that of the line through two safe points is not.
-    before, before_value = right, below
-    close = FINE if rows.tolerance < FINE_BALLS else COARSE
-    for iteration in range(LONGEST_SEARCH):
-        if not value > 0.0 or right - left <= close * abs(right - 1.0):
-            break
-        if iteration % 2 == 0 or before == right:
-            lam = left + (right - left) * min(max(value / (value - below), 1e-3), 0.999)
-        else:
-            lam = right - below * (before - right) / (before_value - below)
-        if iteration % 6 == 5 or not left < lam < right:
-            lam = 0.5 * (left + right)
-        further = _noise_excess(rows, row, lam, scratch)
-        if further <= 0.0:
-            before, before_value, right, below = right, below, lam, further
-        else:
-            left, value = lam, further
-    return min(right * (1.0 + ROUNDING), limit)
+    return min(largest_average(inputs, row, least, right) * (1.0 + ROUNDING), limit)
 
 
 @inlined
-def _limit_by_noise(noise: PairNoise, buffers: PairBuffers, top: int, bottom: int, table: Reals, limit: float) -> float:
+def _limit_by_noise(
+    noise: PairNoise, inputs: Inputs, buffers: PairBuffers, top: int, bottom: int, table: Reals, limit: float
+) -> float:
     # Numba compiles a branch on the length of a tuple only where it is taken.
     if len(noise) > 0:
-        return _common_noise(noise, buffers, top, bottom, table, limit)
+        return _common_noise(noise, inputs, buffers, top, bottom, table, limit)
     return limit
 
 
 @inner
-def compare_rows(buffers: PairBuffers, top: int, bottom: int, table: Reals, limit: float) -> float:
+def compare_rows(inputs: Inputs, buffers: PairBuffers, top: int, bottom: int, table: Reals, limit: float) -> float:
     """The lemma: the value of one row over that of another, ``table`` being d or R of the next step; at most ``limit``."""
-    rows, scratch, d = buffers.rows, buffers.scratch, buffers.next.d
-    limit = _limit_by_noise(buffers.noise, buffers, top, bottom, table, limit)
-    other, base = (top, bottom) if rows.sign > 0 else (bottom, top)
+    rows, known, positive = buffers.rows, buffers.scratch.known, inputs.rules.sign > 0
+    limit = _limit_by_noise(buffers.noise, inputs, buffers, top, bottom, table, limit)
+    other, base = (top, bottom) if positive else (bottom, top)
     for k in range(rows.different[base]):
-        scratch.known[rows.position[base, k]] = k
-    ref = _reference(rows, other, base, scratch)
-    count = _enumerate(rows, base, ref, d, scratch)
-    spare = _couple(rows, other, base, ref, d, scratch)
+        known[rows.position[base, k]] = k
+    ref = _reference(inputs, buffers, other, base)
+    count = _enumerate(inputs, buffers, base, ref)
+    spare = _couple(inputs, buffers, other, base, ref)
     rules = 2 if spare > 0.0 else 1
     for rule in range(rules):
-        _move(rows, other, base, ref, table, spare, rule, scratch)
-    bound = _worst_corner(rows, other, base, count, rules, limit, scratch)
+        _move(buffers, other, base, ref, table, spare, rule, positive)
+    bound = _worst_corner(inputs, buffers, other, base, count, rules, limit)
     for k in range(rows.different[base]):
-        scratch.known[rows.position[base, k]] = -1
+        known[rows.position[base, k]] = -1
     return bound

@@ -63,8 +63,7 @@ def _write_out(inputs: Inputs, buffers: PairBuffers, h: int, s: int, a: int, r: 
     rows, known = buffers.rows, buffers.scratch.known
     row, weight = row_of(frame, h, s, a), action_weight(frame, rules, h, s, a)
     begin, step, different = arrays.begin[row], h - frame.artificial, 0
-    rows.used[r], rows.visits[r], rows.radius[r] = arrays.used[row], arrays.visits[row], rules.radius[row]
-    rows.pair[r] = row
+    rows.row[r] = row
     for i in range(arrays.used[row]):
         p = buffers.next.position[arrays.successor[begin + i]]
         k = known[p]
@@ -73,7 +72,6 @@ def _write_out(inputs: Inputs, buffers: PairBuffers, h: int, s: int, a: int, r: 
             rows.position[r, k], rows.seen[r, k] = p, 0.0
             different += 1
         rows.number[r, i] = k
-        rows.tally[r, i] = arrays.tally[begin + i]
         rows.seen[r, k] += arrays.tally[begin + i]
         rows.low[r, i] = weight * slot_weight(rules, arrays, step, begin + i, False)
         rows.high[r, i] = weight * slot_weight(rules, arrays, step, begin + i, True)
@@ -96,7 +94,7 @@ def _same(inputs: Inputs, buffers: PairBuffers, row: int, step: int, r: int, box
     for i in range(arrays.used[row]):
         y, p = arrays.successor[arrays.begin[row] + i], rows.position[r, rows.number[r, i]]
         # For β < 0 the weight is Z^π/ρ.
-        unit = 1.0 if rows.sign > 0 else 1.0 / next.rho[y]
+        unit = 1.0 if inputs.rules.sign > 0 else 1.0 / next.rho[y]
         ends[0, y] = unit if p == ref else unit / next.d[ref, p]
         ends[1, y] = unit if p == ref else unit * next.d[p, ref]
     relative = Box(ends[0], ends[1], box.rho, box.cap)
@@ -105,14 +103,14 @@ def _same(inputs: Inputs, buffers: PairBuffers, row: int, step: int, r: int, box
 
 @inner
 def _one_state(
-    inputs: Inputs, buffers: PairBuffers, h: int, s: int, p: int, box: Box, ratio: float
+    inputs: Inputs, optimism: Optimism, plan: Candidate, h: int, p: int, box: Box, buffers: PairBuffers
 ) -> tuple[float, int]:
-    """ρ of the state at position ``p``, where it comes from, and its gains; ``ratio`` is what the gap certificate says."""
-    next, states = buffers.next, buffers.states
-    sign, chosen, first = inputs.rules.sign, states.action[p], p * inputs.frame.n_actions
+    """ρ of the state at position ``p``, where it comes from, and its gains."""
+    s, gain, first = buffers.states[p], buffers.gain, p * inputs.frame.n_actions
+    sign, chosen = inputs.rules.sign, min(plan.policy[h, s], actions_at(inputs.frame, h) - 1)
     _write_out(inputs, buffers, h, s, chosen, first + chosen)
-    states.gain[p] = 1.0
-    plain = ratio_of(sign, states.best[p], states.worst[p])
+    gain[p] = 1.0
+    plain = ratio_of(sign, optimism.z[h, s], plan.z[h, s])
     if plain <= 1.0:
         return 1.0, -1
     worst, switch_action = 1.0, -1
@@ -121,38 +119,40 @@ def _one_state(
         if a == chosen:
             bound = _same(inputs, buffers, deviation.top, deviation.step, first + a, box, plain)
         else:
-            bound = ratio_of(sign, states.backup[p, a], states.worst[p])
+            bound = ratio_of(sign, optimism.u[h, s, a], plan.z[h, s])
             if not bound <= 1.0:
                 bound = deviation_ratio(inputs, deviation, box, bound)
             if not bound <= 1.0:
                 _write_out(inputs, buffers, h, s, a, first + a)
                 top, bottom = (a, chosen) if sign > 0 else (chosen, a)
-                bound = compare_rows(buffers, first + top, first + bottom, next.r, bound)
+                bound = compare_rows(inputs, buffers, first + top, first + bottom, buffers.next.r, bound)
         if not bound <= 1.0:
-            states.gain[p, a] = bound
+            gain[p, a] = bound
             if not bound <= worst:
                 worst, switch_action = bound, -1 if a == chosen else a
-    bound = min(worst, plain, ratio)
+    bound = min(worst, plain, plan.rho[h, s])
     return max(1.0, bound * (1.0 + ROUNDING)) if bound < np.inf else np.inf, switch_action
 
 
 @inner
-def _one_pair(buffers: PairBuffers, p: int, q: int) -> tuple[float, float]:
+def _one_pair(
+    inputs: Inputs, optimism: Optimism, plan: Candidate, h: int, p: int, q: int, buffers: PairBuffers
+) -> tuple[float, float]:
     """d and R of the states at two positions."""
-    sign, states, next = buffers.rows.sign, buffers.states, buffers.next
-    positive, actions = sign > 0, states.gain.shape[1]
-    mine, theirs = p * actions + states.action[p], q * actions + states.action[q]
-    z, w = (p, q) if positive else (q, p)  # the former on the optimal side
-    plain = ratio_of(sign, states.best[z], states.worst[w])
-    limit = ratio_of(1.0, states.top[p], states.worst[q]) if positive else plain
-    d = compare_rows(buffers, mine, theirs, next.d, limit * (1.0 + ROUNDING))
+    sign, gain, next = inputs.rules.sign, buffers.gain, buffers.next
+    positive, actions, x, y = sign > 0, inputs.frame.n_actions, buffers.states[p], buffers.states[q]
+    mine, theirs = p * actions + plan.policy[h, x], q * actions + plan.policy[h, y]
+    z, s, w = (p, x, y) if positive else (q, y, x)  # the former on the optimal side
+    plain = ratio_of(sign, optimism.z[h, s], plan.z[h, w])
+    limit = ratio_of(1.0, plan.high[h, x], plan.z[h, y]) if positive else plain
+    d = compare_rows(inputs, buffers, mine, theirs, next.d, limit * (1.0 + ROUNDING))
     worst = d
     for a in range(actions):
-        limit = ratio_of(sign, states.backup[z, a], states.worst[w])
-        limit = min(limit, states.gain[z, a] * d) * (1.0 + ROUNDING)
-        if states.gain[z, a] > 1.0 and not limit <= worst:
+        limit = ratio_of(sign, optimism.u[h, s, a], plan.z[h, w])
+        limit = min(limit, gain[z, a] * d) * (1.0 + ROUNDING)
+        if gain[z, a] > 1.0 and not limit <= worst:
             top, bottom = (p * actions + a, theirs) if positive else (mine, q * actions + a)
-            worst = max(worst, compare_rows(buffers, top, bottom, next.r, limit))
+            worst = max(worst, compare_rows(inputs, buffers, top, bottom, next.r, limit))
     bound = min(worst, min(plain, buffers.now.r[z, z] * d) * (1.0 + ROUNDING))
     return min(d, bound), bound
 
@@ -215,7 +215,7 @@ def _step(
     inputs: Inputs, optimism: Optimism, plan: Candidate, h: int, occupied: np.ndarray, buffers: PairBuffers
 ) -> None:
     """Relate the occupied states of one step, from the relations of the next."""
-    frame, now, states, count = inputs.frame, buffers.now, buffers.states, 0
+    frame, now, count = inputs.frame, buffers.now, 0
     low, cap = (plan.z, optimism.z) if inputs.rules.sign > 0 else (optimism.z, plan.z)
     box = Box(low[h + 1], plan.high[h + 1], buffers.next.rho, cap[h + 1])
     for i in range(frame.first_state[h], frame.first_state[h + 1]):
@@ -223,17 +223,14 @@ def _step(
         if not occupied[s]:
             continue
         count += 1
-        states.action[p] = min(plan.policy[h, s], actions_at(frame, h) - 1)
-        states.best[p], states.worst[p], states.top[p] = optimism.z[h, s], plan.z[h, s], plan.high[h, s]
-        for a in range(frame.n_actions):
-            states.backup[p, a] = optimism.u[h, s, a]
-        rho, now.switch_action[s] = _one_state(inputs, buffers, h, s, p, box, plan.rho[h, s])
+        buffers.states[p] = s
+        rho, now.switch_action[s] = _one_state(inputs, optimism, plan, h, p, box, buffers)
         now.position[s], now.rho[s], now.r[p, p], now.d[p, p] = p, rho, rho, 1.0
     now.position[-1] = count  # elsewhere comes last
     for p in range(count):
         for q in range(count):
             if p != q:
-                now.d[p, q], now.r[p, q] = _one_pair(buffers, p, q)
+                now.d[p, q], now.r[p, q] = _one_pair(inputs, optimism, plan, h, p, q, buffers)
     _close(now, count)
 
 
@@ -245,11 +242,11 @@ def relate(
     frame, rho = inputs.frame, np.inf
     for h in range(frame.steps - 1, -1, -1):
         _step(inputs, optimism, plan, h, occupied[h], buffers)
-        now, next, states, rows, scratch, noise = buffers
+        now, next, states, gain, rows, scratch, noise = buffers
         for s in range(frame.n_states):
             switches[h, s] = now.switch_action[s] if occupied[h, s] else -1
         rho = now.rho[frame.start]
-        buffers = PairBuffers(next, now, states, rows, scratch, noise)
+        buffers = PairBuffers(next, now, states, gain, rows, scratch, noise)
     return rho
 
 

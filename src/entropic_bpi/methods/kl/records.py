@@ -181,25 +181,18 @@ class Relations(NamedTuple):
 class PairRows(NamedTuple):
     """What the occupied states of one step may do, written out: ``(rows,)``, ``(rows, slots)`` or ``(rows, successors)``.
 
-    Row ``p * A + a`` is action ``a`` of the state at position ``p``. By slot: ``tally``, and the ends ``low`` and ``high``
-    of e^{βr}. Slots with one and the same successor differ by their rewards: ``number`` says which of the row's
-    ``different`` successors a slot leads to, ``position`` those of these at the next step, ``seen`` their visits.
-    ``pair`` is the state-action pair of a row.
+    Row ``p * A + a`` is action ``a`` of the state at position ``p``, and ``row`` that of the counts. By slot: the ends
+    ``low`` and ``high`` of e^{βr}. Slots with one and the same successor differ by their rewards: ``number`` says which of
+    the row's ``different`` successors a slot leads to, ``position`` those of these at the next step, ``seen`` their visits.
     """
 
-    sign: float
-    tolerance: float
-    used: np.ndarray
-    visits: np.ndarray
-    radius: np.ndarray
-    tally: np.ndarray
+    row: np.ndarray
     low: np.ndarray
     high: np.ndarray
     number: np.ndarray
     different: np.ndarray
     position: np.ndarray
     seen: np.ndarray
-    pair: np.ndarray
 
 
 class PairNoise(NamedTuple):
@@ -211,30 +204,14 @@ class PairNoise(NamedTuple):
     label_of_slot: np.ndarray
 
 
-class StepStates(NamedTuple):
-    """The occupied states of one step, by position: the candidate's ``action`` there, what the plan says, and ``gain``.
-
-    Optimistic ``best``, pessimistic ``worst`` and the ``top`` of the box; by action ``(states, A)``: the optimistic
-    ``backup``, and the ``gain``, how many times better than the candidate's action it may be (1: not at all).
-    """
-
-    action: np.ndarray
-    best: np.ndarray
-    worst: np.ndarray
-    top: np.ndarray
-    backup: np.ndarray
-    gain: np.ndarray
-
-
 class PairScratch(NamedTuple):
     """Working memory of the pair certificate.
 
     ``box`` ``(2, S + 1)`` has the ends of one for the next step. The rest serves one pair of rows. ``known[p]`` is the
     number of position ``p`` among the base's successors, -1 if it is none. By these numbers: ``low`` and ``high`` of the
-    relative value, ``rank`` among those that get corners (-1: none; ``chosen`` and ``scores`` name them), and what is
-    ``left`` when the common ``mass`` ``(2, ..)`` of both rows is taken away. ``moved`` ``(2, 4, ..)``: for both rules, what
-    the other row's successors are worth, by what goes to successors without corners and to each with. ``f`` ``(2, ..)``
-    are the values of the slots, ``work`` ``(2, ..)`` belongs to the balls.
+    relative value, ``rank`` among those that get corners (-1: none), and what is ``left`` when the common ``mass``
+    ``(2, ..)`` of both rows is taken away. ``moved`` ``(2, 4, ..)``: for both rules, what the other row's successors are
+    worth, by what goes to successors without corners and to each with. ``f`` are the values of the slots.
     """
 
     box: np.ndarray
@@ -242,24 +219,23 @@ class PairScratch(NamedTuple):
     low: np.ndarray
     high: np.ndarray
     rank: np.ndarray
-    chosen: np.ndarray
-    scores: np.ndarray
     left: np.ndarray
     mass: np.ndarray
     moved: np.ndarray
     f: np.ndarray
-    work: np.ndarray
 
 
 class PairBuffers(NamedTuple):
     """All that the pair certificate works on: the relations of one step and the next, and what serves every step.
 
-    ``noise`` is a :class:`PairNoise`, or empty: then the code of noise is not compiled.
+    ``states`` are those at each position; ``gain`` ``(states, A)`` is how many times better than the candidate's action
+    another may be there (1: not at all). ``noise`` is a :class:`PairNoise`, or empty: then its code is not compiled.
     """
 
     now: Relations
     next: Relations
-    states: StepStates
+    states: np.ndarray
+    gain: np.ndarray
     rows: PairRows
     scratch: PairScratch
     noise: Any
@@ -273,30 +249,25 @@ def new_pair_buffers(
     positions, switch_actions = np.zeros((2, 2, n_states + 1), dtype=np.int64)
     rho, tables = np.ones((2, n_states + 1)), np.ones((2, 2, occupied + 1, occupied + 1))
     now, next = map(Relations, positions, *tables, rho, switch_actions)
-    used, visits, different, pair = np.zeros((4, rows), dtype=np.int64)
-    tally, number, position = np.empty((3, rows, widest), dtype=np.int64)
+    (row, different), (number, position) = np.zeros((2, rows), np.int64), np.empty((2, rows, widest), np.int64)
     low, high, seen = np.empty((3, rows, widest))
+    scratch = PairScratch(
+        box=np.empty((2, n_states + 1)),
+        known=np.full(occupied + 1, -1),
+        low=np.empty(widest),
+        high=np.empty(widest),
+        rank=np.empty(widest, dtype=np.int64),
+        left=np.empty(widest),
+        mass=np.empty((2, widest)),
+        moved=np.empty((2, 1 + MAX_SHARED, widest)),
+        f=np.empty(widest),
+    )
     return PairBuffers(
         now,
         next,
-        StepStates(np.empty(occupied, np.int64), *np.empty((3, occupied)), *np.empty((2, occupied, n_actions))),
-        PairRows(
-            rules.sign, rules.tolerance, used, visits, np.empty(rows), tally, low, high, number, different, position, seen,
-            pair,
-        ),
-        PairScratch(
-            box=np.empty((2, n_states + 1)),
-            known=np.full(occupied + 1, -1),
-            low=np.empty(widest),
-            high=np.empty(widest),
-            rank=np.empty(widest, dtype=np.int64),
-            chosen=np.empty(MAX_SHARED, dtype=np.int64),
-            scores=np.empty(MAX_SHARED),
-            left=np.empty(widest),
-            mass=np.empty((2, widest)),
-            moved=np.empty((2, 1 + MAX_SHARED, widest)),
-            f=np.empty((2, widest)),
-            work=np.empty((2, widest)),
-        ),
+        np.empty(occupied, dtype=np.int64),
+        np.empty((occupied, n_actions)),
+        PairRows(row, low, high, number, different, position, seen),
+        scratch,
         () if balls is None else PairNoise(*(getattr(balls, name) for name in PairNoise._fields)),
-    )  # fmt: skip
+    )
