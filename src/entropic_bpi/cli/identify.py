@@ -6,7 +6,6 @@ import math
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +24,11 @@ from entropic_bpi.tools.text import parse_literal, printable
 
 # Shorter times for compiling are not reported.
 SHORTEST_COMPILING = 0.1
-GRID = "grid.png"
 # Options that end, keep or show a run; the others say what is asked.
 _OF_A_RUN = ("max_episodes", "max_seconds", "out", "resume", "accept_errors", "preregister", "as_json", "quiet")
 _OF_A_TRIAL = ("trial_seconds", "trial_episodes", "as_json")
 # Seconds of a trial run of the advice: as long as the run, within these limits.
 _SHORTEST_TRIAL, _LONGEST_TRIAL = 1.0, 3.0
-# Arrows of the actions, in their order.
-_GRID_WORLDS = {"FrozenLake": "←↓→↑", "CliffWalking": "↑→↓←"}
 _TRUE = "Declarations that would help, measured by trial runs; all of them are true of the model:"
 _ASSUMED = "Declarations that agree with all observations; estimated gain if the assumption holds (not checked):"
 _NOT_MEASURED = "Not measured: --successors, the possible next states. It usually helps most."
@@ -137,7 +133,6 @@ def identify(
     model, asked = _question(context.params)
     asked |= {"max_episodes": max_episodes, "max_seconds": max_seconds, "preregister": preregister}
     checkpoint = None if out is None else out / CHECKPOINT
-    files = [CERTIFICATE, HISTORY, PLOT, CHECKPOINT]
     with run_folder(out, resume):
         try:
             result = eb.identify(model, **asked, accept_errors=accept_errors, checkpoint=checkpoint, progress=not quiet)
@@ -146,9 +141,13 @@ def identify(
             raise
         if out is not None:
             _write(out, result)
-            files += _draw_grid(out, source, param, result)
     facts = [] if quiet and not context.params["as_json"] else _facts(context, model, asked, result)
-    return Answer([*facts, *written(out, files=files)], _next(context, result, out), result.stopped, quiet)
+    return Answer(
+        [*facts, *written(out, files=(CERTIFICATE, HISTORY, PLOT, CHECKPOINT))],
+        _next(context, result, out),
+        result.stopped,
+        quiet,
+    )
 
 
 def _question(given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -190,26 +189,6 @@ def _write(out: Path, result: eb.Identification) -> None:
     drawn = eb.plots.interval(history, eps=claim.eps, delta=claim.delta, unit=claim.problem.unit)
     eb.plots.save(drawn, out / PLOT)
     claim.save(out / CERTIFICATE)
-
-
-def _draw_grid(out: Path, source: str, param: list[str] | None, result: eb.Identification) -> list[str]:
-    """For the grid worlds of Gymnasium, draw the policy on the grid; return the file that was written, if any."""
-    name = source.removeprefix("gym:")
-    arrows = next((arrows for world, arrows in _GRID_WORLDS.items() if name.startswith(world)), None)
-    if arrows is None or name == source or result.certificate.method != "kl":
-        return []
-    import gymnasium
-    import numpy as np
-
-    with closing(gymnasium.make(name, **options.parse_params(param))) as env:
-        world: Any = env.unwrapped
-        if hasattr(world, "desc"):
-            cells = world.desc.astype(str)
-        else:
-            cells = np.full(world.shape, "")
-            cells[-1, 1:-1] = "cliff"
-    eb.plots.save(eb.plots.grid(result.certificate, cells, arrows), out / GRID)
-    return [GRID]
 
 
 # -- the result --------------------------------------------------------------------------------------------------------

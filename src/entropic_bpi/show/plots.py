@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.show.choices import seen_to_reach
 from entropic_bpi.show.words import Rounding, number, probability, unit_of
 from entropic_bpi.tools.files import write_atomically
 from entropic_bpi.tools.text import drawable
@@ -287,7 +288,7 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
 
 
 def policy(certificate: Certificate, actions: Sequence[str] | None = None) -> Figure:
-    """Draw the action in each state at each step, where episodes can come along observed transitions.
+    """Draw the action in each state at each step, where the policy was seen to come.
 
     Parameters
     ----------
@@ -310,31 +311,20 @@ def policy(certificate: Certificate, actions: Sequence[str] | None = None) -> Fi
     >>> len(plots.policy(result.certificate).axes)
     1
     """
-    problem, reached = certificate.problem, _reached(certificate)
-    states = np.flatnonzero(reached.any(axis=0)).tolist()
-    played = np.where(reached, certificate.policy, -1)[:, states]
+    problem, places = certificate.problem, seen_to_reach(certificate)
+    reached = [(h, s) for h, occupied in enumerate(places) for s in occupied]
+    states = sorted({s for _, s in reached})
     figure, axes = one_plot(0.45 * problem.horizon + 2.2, 0.3 * len(states) + 1.2, "step", "state")
     for a, name in enumerate(problem.action_names if actions is None else actions):
-        steps, rows = np.where(np.equal(played, a))
-        axes.scatter(steps, rows, s=120, marker="s", color=COLOURS[a % len(COLOURS)], label=drawable(name))
+        chosen = [(h, states.index(s)) for h, s in reached if certificate.policy[h, s] == a]
+        axes.scatter(
+            *np.reshape(chosen, (-1, 2)).T, s=120, marker="s", color=COLOURS[a % len(COLOURS)], label=drawable(name)
+        )
     axes.set(xticks=range(problem.horizon), xlim=(-0.6, problem.horizon - 0.4))
     axes.set_yticks(range(len(states)), [drawable(problem.state_names[s]) for s in states])
     axes.legend(title="action", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axes.spines[["top", "right"]].set_visible(False)
     return figure
-
-
-def _reached(certificate: Certificate) -> np.ndarray:
-    """Which states can be occupied at each step ``(H, S)`` by transitions that were seen, the end of episodes excepted."""
-    problem, transitions = certificate.problem, certificate.transitions
-    reached = np.zeros((problem.steps + 1, problem.n_states), dtype=bool)
-    reached[0, problem.first_state] = True
-    for h in range(problem.steps):
-        rows = np.isin(transitions.rows, problem.rows_at(h, np.flatnonzero(reached[h])))
-        reached[h + 1, transitions.successors[rows]] = True
-    if problem.black_box_rewards:
-        reached[:, -1] = False
-    return reached[int(problem.artificial) : -1]
 
 
 def missing(lacking: Missing) -> Figure:

@@ -1,11 +1,10 @@
-"""The charts of the report, drawn as SVG when the report is made: two axes, and rectangles, lines and points on them.
+"""The charts of the report: two axes, and rectangles, lines and points on them; the template writes them as SVG.
 
 They need no script in the browser: the page stays small, prints sharply and can forbid every script but its own. Colours are
 variables of the page's style, which knows light and dark; they are given as attributes, because the page's content security
 policy forbids ``style``. Each mark may have a title, which a pointer shows and a screen reader reads.
 """
 
-import html
 import math
 from collections.abc import Callable, Iterable
 from itertools import pairwise
@@ -19,11 +18,7 @@ from entropic_bpi.show.decisions import drawn_band, value_range
 from entropic_bpi.show.report._returns import Expected
 from entropic_bpi.show.words import Rounding, few, name, unit_of, with_unit
 
-Chart = tuple[str, str]
-"""The SVG, and what it shows in words."""
-
-_WIDTH, _HEIGHT = 420, 220
-_RIGHT, _TOP, _BOTTOM = 14, 10, 46
+_RIGHT, _TOP, _BOTTOM = 406, 10, 174
 _MOST_TICKS, _MOST_BARS, _MOST_POINTS = 5, 30, 120
 # Widths of a character, of the title beside the axis, and of the space between two labels.
 _LETTER, _TITLE, _APART = 6.7, 26, 12
@@ -77,76 +72,44 @@ def _log_ticks(low: float, high: float) -> list[float]:
 
 
 class Drawing:
-    """A chart under construction; ``across`` and ``upwards`` are its axes."""
+    """A chart under construction: its axes, its marks, and what it shows in words.
 
-    def __init__(self, across: Axis, upwards: Axis) -> None:
-        self.across, self.upwards = across, upwards
+    A mark is a tag of SVG, its attributes and its title; ``look`` are the attributes for its colours.
+    """
+
+    right, top, bottom = _RIGHT, _TOP, _BOTTOM
+
+    def __init__(self, across: Axis, upwards: Axis, words: str = "") -> None:
+        self.across, self.upwards, self.words = across, upwards, words
         self.left = _TITLE + _LETTER * max(map(len, map(upwards.label, upwards.ticks())), default=0)
-        self._length = _WIDTH - self.left - _RIGHT
-        self._marks: list[str] = []
+        self.marks: list[tuple[str, str, str]] = []
 
     def x(self, value: float) -> float:
-        return round(self.left + self._length * self.across.share(value), 2)
+        return round(self.left + (_RIGHT - self.left) * self.across.share(value), 2)
 
     def y(self, value: float) -> float:
-        return round(_TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - self.upwards.share(value)), 2)
+        return round(_BOTTOM - (_BOTTOM - _TOP) * self.upwards.share(value), 2)
 
     def rectangle(self, ends: tuple[float, float], heights: tuple[float, float], look: str, title: str = "") -> None:
-        """Draw a rectangle between two ends and two heights; ``look`` are its attributes."""
+        """Draw a rectangle between two ends and two heights."""
         left, right = self.x(ends[0]), self.x(ends[1])
         bottom, top = self.y(heights[0]), self.y(heights[1])
         box = f'x="{left}" y="{top}" width="{max(right - left, 0.5):.2f}" height="{max(bottom - top, 0):.2f}"'
-        self._mark("rect", f"{box} {look}", title)
+        self.marks.append(("rect", f"{box} {look}", title))
 
     def line(self, points: Iterable[tuple[float, float]], look: str, title: str = "", tag: str = "polyline") -> None:
         """Draw a line through points or, as a ``polygon``, the area inside."""
         path = " ".join(f"{self.x(x)},{self.y(y)}" for x, y in points)
-        self._mark(tag, f'points="{path}" {look}', title)
+        self.marks.append((tag, f'points="{path}" {look}', title))
 
     def point(self, x: float, y: float, look: str, title: str) -> None:
-        self._mark("circle", f'cx="{self.x(x)}" cy="{self.y(y)}" r="2.2" {look}', title)
-
-    def _mark(self, tag: str, attributes: str, title: str) -> None:
-        words = html.escape(title)
-        label = f' role="img" aria-label="{words}"' if title else ' aria-hidden="true"'
-        inside = f"<title>{words}</title>" if title else ""
-        self._marks.append(f"<{tag} {attributes}{label}>{inside}</{tag}>")
-
-    def svg(self) -> str:
-        """Return the chart as the text of an ``svg`` element."""
-        bottom, right, parts = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT, []
-        for tick in self.across.ticks(self._length):
-            parts.append(_segment(self.x(tick), bottom, self.x(tick), bottom + 4, "quiet"))
-            parts.append(_text(self.x(tick), bottom + 18, self.across.label(tick), "middle", "quiet"))
-        for tick in self.upwards.ticks():
-            parts.append(_segment(self.left, self.y(tick), right, self.y(tick), "line"))
-            parts.append(_text(self.left - 6, self.y(tick) + 4, self.upwards.label(tick), "end", "quiet"))
-        middle, size = (_TOP + bottom) / 2, f'viewBox="0 0 {_WIDTH} {_HEIGHT}"'
-        lines = [
-            f'<svg {size} xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif" font-size="12">',
-            *parts,
-            _segment(self.left, bottom, right, bottom, "quiet"),
-            _text((self.left + right) / 2, _HEIGHT - 8, self.across.title, "middle", "text"),
-            _text(12, middle, self.upwards.title, "middle", "text", f' transform="rotate(-90 12 {middle})"'),
-            *self._marks,
-            "</svg>",
-        ]
-        return "\n".join(lines)
-
-
-def _segment(x: float, y: float, to_x: float, to_y: float, colour: str) -> str:
-    return f'<line x1="{x}" y1="{y}" x2="{to_x}" y2="{to_y}" stroke="var(--{colour})"/>'
-
-
-def _text(x: float, y: float, words: str, anchor: str, colour: str, more: str = "") -> str:
-    look = f'text-anchor="{anchor}" fill="var(--{colour})"'
-    return f'<text x="{x}" y="{y}" {look}{more}>{html.escape(words)}</text>'
+        self.marks.append(("circle", f'cx="{self.x(x)}" cy="{self.y(y)}" r="2.2" {look}', title))
 
 
 # -- the charts --------------------------------------------------------------------------------------------------------
 
 
-def law_of_the_return(certificate: Certificate, expected: Expected) -> Chart:
+def law_of_the_return(certificate: Certificate, expected: Expected) -> Drawing:
     """Draw the estimated law of the return, and the certified interval of the value on the same axis."""
     lower, upper, to, unit = certificate.lower, certificate.upper, Rounding.of(certificate), unit_of(certificate)
     least, most = with_unit(to.at_least(lower), unit), with_unit(to.at_most(upper), unit)
@@ -164,11 +127,11 @@ def law_of_the_return(certificate: Certificate, expected: Expected) -> Chart:
         drawing.line([(end, 0.0), (end, top)], 'fill="none" stroke="var(--band)" stroke-width="1.5"')
     for (low, high), share, title in zip(edges.tolist(), shares.tolist(), titles, strict=True):
         drawing.rectangle((low, high), (0.0, share), 'fill="var(--data)"', f"{title}: {share:.1%} of episodes")
-    words = (
+    drawing.words = (
         f"Estimated returns: mean {few(mean)}, from {few(lowest)} to {few(highest)}. Certified: the value of the policy is "
         f"at least {least}, the best value at most {most}."
     )
-    return drawing.svg(), words
+    return drawing
 
 
 def _bars(returns: np.ndarray, length: float) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -184,7 +147,7 @@ def _bars(returns: np.ndarray, length: float) -> tuple[np.ndarray, np.ndarray, l
     return edges, times[times > 0] / len(returns), titles
 
 
-def fall_of_the_gap(history: np.ndarray, eps: float, unit: str | None) -> Chart | None:
+def fall_of_the_gap(history: np.ndarray, eps: float, unit: str | None) -> Drawing | None:
     """Draw the certified gap of each plan, the smallest so far, and the goal; None if there is nothing to draw."""
     gaps = np.minimum(history["gap"], history["upper"] - history["lower"])
     drawn = np.isfinite(gaps) & (gaps > 0) & (history["episodes"] > 0)
@@ -206,14 +169,14 @@ def fall_of_the_gap(history: np.ndarray, eps: float, unit: str | None) -> Chart 
         drawing.point(n, gap, 'fill="var(--data)"', title)
     goal = 'fill="none" stroke="var(--goal)" stroke-width="2" stroke-dasharray="6 4"'
     drawing.line([(first, eps), (last, eps)], goal, f"goal: {few(eps)}")
-    words = (
+    drawing.words = (
         f"The certified gap fell from {few(gaps[0])} after {episodes[0]:,} episodes to {few(gaps[-1])} after "
         f"{episodes[-1]:,}; the smallest was {few(best[-1])}, the goal is {few(eps)}."
     )
-    return drawing.svg(), words
+    return drawing
 
 
-def laws_of_policies(appraisal: Appraisal) -> Chart | None:
+def laws_of_policies(appraisal: Appraisal) -> Drawing | None:
     """Draw the bounds of the laws of the return of all policies; None where rewards are random."""
     if not appraisal.bands:
         return None
@@ -232,7 +195,8 @@ def laws_of_policies(appraisal: Appraisal) -> Chart | None:
         for side in (there, back):
             drawing.line(side, f'fill="none" stroke="{colour}" stroke-width="1.5"')
         words.append(f"{name(policy)}: half of the episodes earn at most {few(band.thresholds[half])}")
-    return drawing.svg(), f"Bounds of the laws of the return. {'; '.join(words)}."
+    drawing.words = f"Bounds of the laws of the return. {'; '.join(words)}."
+    return drawing
 
 
 def in_unit(text: str, unit: str | None) -> str:

@@ -152,20 +152,12 @@ def _read_history(path: Path, explored: bool) -> np.ndarray | None:
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def page_of(inputs: ReportInputs, *, grid: tuple[int, int] | None, actions: Sequence[str] | None) -> str:
-    """Return the page, complete."""
+def environment() -> Any:
+    """Return the templates. Whatever they are filled with is text, never markup."""
     jinja2 = module_of_extra("jinja2", "report", "a report")
-    from markupsafe import Markup  # which Jinja needs
-
-    folder, parts = Path(__file__).parent, dict[str, str]()
-    for kind in ("css", "js"):
-        text = (folder / f"page.{kind}").read_text(encoding="utf-8")
-        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        parts |= {kind: Markup(text), f"{kind}_hash": f"sha256-{digest}"}  # as a content security policy names it
-    # Whatever the template is filled with is text, never markup.
     options = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True, "finalize": _unbroken}
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), **options)
-    environment.filters |= {
+    templates = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), **options)
+    templates.filters |= {
         "name": name,
         "short": _short,
         "few": few,
@@ -173,31 +165,33 @@ def page_of(inputs: ReportInputs, *, grid: tuple[int, int] | None, actions: Sequ
         "steps": _steps,
         "unit": with_unit,
     }
-    return str(environment.get_template("page.html").render(**parts, **_told(inputs, grid, actions)))
+    templates.globals |= {"claim_of": claim_of, "risk_of": risk_of, "probability": probability, "version": __version__}
+    return templates
+
+
+def page_of(inputs: ReportInputs, *, grid: tuple[int, int] | None, actions: Sequence[str] | None) -> str:
+    """Return the page, complete."""
+    templates, parts = environment(), dict[str, str]()
+    from markupsafe import Markup  # which Jinja needs
+
+    for kind in ("css", "js"):
+        text = (Path(__file__).parent / f"page.{kind}").read_text(encoding="utf-8")
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        parts |= {kind: Markup(text), f"{kind}_hash": f"sha256-{digest}"}  # as a content security policy names it
+    return str(templates.get_template("page.html").render(**parts, **_told(inputs, grid, actions)))
 
 
 def _told(inputs: ReportInputs, grid: tuple[int, int] | None, actions: Sequence[str] | None) -> dict[str, Any]:
     """Return what the template shows; of what is not verified nothing but its problems."""
     certificate, verification, appraisal = inputs.certificate, inputs.verification, inputs.appraisal
-    explored = certificate is not None and certificate.risk == "any reward"
-    title = getattr(certificate and certificate.problem if appraisal is None else appraisal, "title", None)
-    told: dict[str, Any] = {
-        "inputs": inputs,
-        "title": title,
-        "of_policies": appraisal is not None,
-        "explored": explored,
-    }
-    told |= {"made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "version": __version__}
+    about, explored = appraisal or (certificate and certificate.problem), False
+    told: dict[str, Any] = {"inputs": inputs, "certificate": certificate, "of_policies": appraisal is not None}
     told |= {"state": "failed", "problems": verification.problems[:_MOST_PROBLEMS]}
-    unit = None if certificate is None else unit_of(certificate) if appraisal is None else appraisal.unit
+    told |= {"title": about and about.title, "unit": about and about.unit and name(about.unit)}
+    told["made"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     if certificate is not None:
-        told |= {
-            "claim": claim_of(certificate),
-            "certificate": certificate,
-            "problem": certificate.problem,
-            "unit": unit,
-        }
-        told |= {"risk": risk_of(certificate).name, "surely": probability(certificate.delta)}
+        explored = certificate.risk == "any reward"
+        told |= {"explored": explored, "problem": certificate.problem}
     if not verification.ok:
         return told
     told["state"] = "exact" if certificate is None else "certified" if appraisal or certificate.reached else "open"
@@ -205,7 +199,7 @@ def _told(inputs: ReportInputs, grid: tuple[int, int] | None, actions: Sequence[
         told |= {**_decided(appraisal), "side_by_side": side_by_side(appraisal)}
     elif certificate is not None and not explored:
         told |= _of_the_policy(certificate, grid, actions)
-    return told if certificate is None else told | _of_the_data(certificate, inputs.history, unit)
+    return told if certificate is None else told | _of_the_data(certificate, inputs.history, told["unit"])
 
 
 def _unbroken(value: Any) -> Any:
