@@ -133,7 +133,7 @@ CALLS = {
     "lower_bound": (theory.lower_bound, BOUND),
     "upper_bound": (theory.upper_bound, {**BOUND, "max_return": 5.0, "form": "implicit"}),
     "upper_bound, verified": (theory.upper_bound, {**BOUND, "max_return": 5.0}),
-    "condition_a": (theory.condition_a, {**SIZES, "beta": -1.0, "eps": 0.05, "max_return": None, "form": "verified"}),
+    "condition_a": (theory.condition_a, {**SIZES, "beta": -1.0, "eps": 0.05}),
     "small_eps_limit": (
         theory.small_eps_limit,
         {**SIZES, "beta": -1.0, "delta": 0.05, "max_return": None, "form": "exact", "log": True},

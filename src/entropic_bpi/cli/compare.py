@@ -32,7 +32,6 @@ _STANDING = {
     ("lower", "printed"): "proved on paper under the corrected condition A",
     ("upper", "verified"): "machine-checked; constants=verified",
     ("upper", "implicit"): "proved on paper; constants=sharp",
-    ("upper", "closed"): "proved on paper; constants=sharp",
     ("upper", "printed"): "printed only",
 }
 

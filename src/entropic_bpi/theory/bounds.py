@@ -31,35 +31,13 @@ _ROUNDING = 1e-12
 # -- the lower bound -----------------------------------------------------------------------------------------
 
 
-def condition_a(
-    n_states: int,
-    n_actions: int,
-    horizon: int,
-    *,
-    beta: float,
-    eps: float,
-    max_return: float | None = None,
-    form: str = "verified",
-) -> bool:
+def condition_a(n_states: int, n_actions: int, horizon: int, *, beta: float, eps: float) -> bool:
     r"""Return whether :math:`\varepsilon` is small enough for the hard instances to exist (condition A).
 
-    With :math:`c=e^{bG}-1`, where :math:`G` is the largest return of the instance (:math:`H'` of
-    :func:`~entropic_bpi.model.instances.hard_instance`), and :math:`q=e^{b\varepsilon}`:
-
-    ==============  ==================================================  =====================================
-    form            :math:`\beta>0`                                     :math:`\beta<0`
-    ==============  ==================================================  =====================================
-    ``verified``    :math:`q-1\le c(2c+1)/(4(3c+2))`                    :math:`q-1\le c/(10c+8)`
-    ``corrected``   :math:`q\le\min\{\frac{4c^2+14c+8}{2c^2+13c+8},     :math:`q\le\frac{11c+8}{10c+8}`
-                    \frac{16}{13}\}`
-    ``printed``     :math:`q<\min\{\frac{4(c+1)^2}{2c^2+7c+4},          :math:`q<\min\{\frac{11c+8}{10c+8},
-                    \frac{16}{13}\}`                                    \frac{11}{10}\}`
-    ==============  ==================================================  =====================================
-
-    ``verified`` is the hypothesis of the machine-checked theorem. ``corrected`` is the one under which the printed
-    theorem is proved on paper; there the waiting state can be left at :math:`\lceil H/3\rceil` steps, so that
-    :math:`H'=H-\lceil H/3\rceil-d`. ``printed`` puts :math:`H` in place of :math:`H'` in :math:`c`; it makes the
-    instance's probabilities lie in [0, 1] only if they are read with :math:`H`, and leaves their divergence unbounded.
+    With :math:`c=e^{bH'}-1`, where :math:`H'` is the largest return of
+    :func:`~entropic_bpi.model.instances.hard_instance`, and :math:`q=e^{b\varepsilon}`, it is
+    :math:`q-1\le c(2c+1)/(4(3c+2))` for :math:`\beta>0` and :math:`q-1\le c/(10c+8)` for :math:`\beta<0`, the hypothesis
+    of the machine-checked theorem.
 
     Parameters
     ----------
@@ -69,10 +47,6 @@ def condition_a(
         Risk parameter: positive is risk-seeking, negative risk-averse; 0 gives the common limit of both signs.
     eps : float
         Accuracy.
-    max_return : float, optional
-        The largest return of the instance, at most :math:`H'` (the default): see :func:`lower_bound`.
-    form : {"verified", "corrected", "printed"}
-        Which condition; see the table.
 
     Returns
     -------
@@ -87,12 +61,10 @@ def condition_a(
     >>> theory.condition_a(10, 2, 12, beta=-1.0, eps=0.1)
     False
     """
-    checks.check_choice("form", form, ("verified", "corrected", "printed"))
     beta, eps = checks.check_finite("beta", beta), checks.check_positive("eps", eps)
-    shape = _instance_shape(n_states, n_actions, horizon, form)
+    paid_steps = hard_shape(n_states, n_actions, horizon).paid_steps
     checks.check_exponent(beta, max(horizon + 1, eps))
-    largest = _instance_return(shape[1], max_return)
-    return _log_excess(abs(beta), eps) <= _log_condition(beta, horizon if form == "printed" else largest, form)
+    return _log_excess(abs(beta), eps) <= _log_condition(beta, paid_steps)
 
 
 def lower_bound(
@@ -119,11 +91,12 @@ def lower_bound(
       (step, leaf, action) and :math:`p_\pm` the success probabilities of
       :func:`~entropic_bpi.model.instances.hard_instance`; it holds for every :math:`\delta`, and is 0 when
       :math:`\delta\ge1-1/|U|`;
-    - ``"printed"`` (the paper's theorem, proved on paper under condition A in its corrected form):
+    - ``"printed"`` (the paper's theorem, proved on paper under a corrected condition A, which is
+      :math:`q\le\min\{\frac{4c^2+14c+8}{2c^2+13c+8},\frac{16}{13}\}` for :math:`\beta>0`):
       ``verified`` with 1/1650 in place of 1/5000.
 
     Hypotheses: :math:`S\ge6`, :math:`A\ge2`, :math:`H\ge3d`, :math:`\delta\le1/16` (not for ``exact``) and
-    :func:`condition_a`, ``"corrected"`` for ``printed``. What deviates from the print: the sum over tree levels starts
+    :func:`condition_a`. What deviates from the print: the sum over tree levels starts
     at 0; the waiting state is left at step :math:`\bar H` at the latest; :math:`\bar H` is an integer,
     :math:`\lfloor H/3\rfloor` in the machine-checked instances and :math:`\lceil H/3\rceil` for ``printed``, so that
     :math:`G` there is :math:`H-\lceil H/3\rceil-d`; and condition A, because under the printed one the proof fails.
@@ -228,11 +201,12 @@ def _log_lower(
     """log of :func:`lower_bound`, or without ``eps`` of its limit."""
     checks.check_choice("form", form, ("verified", "exact", "printed"))
     beta, delta = checks.check_finite("beta", beta), checks.check_probability("delta", delta)
-    condition = "corrected" if form == "printed" else "verified"
-    choices, paid = _instance_shape(*sizes, condition)
-    checks.check_exponent(beta, sizes[2] if eps is None else max(sizes[2] + 1, eps))
-    largest, b = _instance_return(paid, max_return), abs(beta)
-    if eps is not None and _log_excess(b, eps) > (limit := _log_condition(beta, largest, condition)):
+    shape, (n_states, n_actions, horizon) = hard_shape(*sizes), sizes
+    exits = -(-horizon // 3) if form == "printed" else shape.exits
+    checks.check_exponent(beta, horizon if eps is None else max(horizon + 1, eps))
+    why = "the number of steps in which the hard instance of these sizes can pay"
+    largest, b = _check_return(max_return, horizon - exits - shape.depth, why), abs(beta)
+    if eps is not None and _log_excess(b, eps) > (limit := _log_condition(beta, largest, form == "printed")):
         raise InvalidProblemError(
             f"eps={eps:g} is outside condition A: with beta={beta:g} and largest return {largest:g} "
             f"it must be at most {_eps_of_log_excess(b, limit):.6g}"
@@ -241,6 +215,7 @@ def _log_lower(
     if form == "exact":
         x = math.exp(-b * largest)
         rate += math.log((2 - x) / (2 * (3 - x) ** 2))
+        choices = exits * (n_states - shape.first_leaf) * n_actions
         return _log_tests(choices, delta) + (rate if eps is None else -_log_divergence(beta, largest, eps))
     if eps is not None:
         if delta > _LARGEST_DELTA:
@@ -252,40 +227,24 @@ def _log_lower(
     return rate + sum(map(math.log, sizes)) + math.log(-math.log(delta)) - math.log(constant)
 
 
-def _instance_shape(n_states: int, n_actions: int, horizon: int, form: str) -> tuple[int, int]:
-    """|U| and H' of the hard instances: machine-checked, or with the ⌈H/3⌉ exits of the proof on paper."""
-    shape = hard_shape(n_states, n_actions, horizon)
-    exits = shape.exits if form == "verified" else -(-horizon // 3)
-    return exits * (n_states - shape.first_leaf) * n_actions, horizon - exits - shape.depth
-
-
-def _check_return(max_return: float, most: int, why: str) -> float:
-    largest = checks.check_positive("max_return", max_return)
+def _check_return(max_return: float | None, most: int, why: str) -> float:
+    largest = float(most) if max_return is None else checks.check_positive("max_return", max_return)
     if largest > most:
         raise InvalidProblemError(f"max_return must be at most {most}, {why}; got {largest:g}")
     return largest
 
 
-def _instance_return(paid_steps: int, max_return: float | None) -> float:
-    why = "the number of steps in which the hard instance of these sizes can pay"
-    return float(paid_steps) if max_return is None else _check_return(max_return, paid_steps, why)
-
-
-def _log_condition(beta: float, largest: float, form: str) -> float:
-    """log of the largest (q - 1)/b that condition A allows, -inf if none."""
+def _log_condition(beta: float, largest: float, corrected: bool = False) -> float:
+    """log of the largest (q - 1)/b that condition A allows; ``corrected``, the one of the printed bound."""
     b = abs(beta)
-    x = math.exp(-b * largest)
-    low = _log_excess(b, largest) - b * largest  # log((1 - x)/b)
-    if beta < 0 or (
-        b == 0 and form != "verified"
-    ):  # 11/10 is what this tends to; at b = 0 both signs have the limit G/8
-        bound = low - math.log(10 - 2 * x)
-    elif form == "verified":
-        bound = _log_excess(b, largest) + math.log((2 - x) / (4 * (3 - x)))
-    else:  # c(2c+1)/(2c²+13c+8), or c(2c+1)/(2c²+7c+4) as printed: what is in the table, less 1
-        curve = low + math.log((2 - x) / (2 + (3 if form == "corrected" else 1) * x * (3 - x)))
-        bound = min(curve, math.log(3 / 13) - math.log(b))
-    return bound - _ROUNDING if form == "printed" else bound + _ROUNDING
+    x, log_c = math.exp(-b * largest), _log_excess(b, largest)  # log(c/b)
+    if beta < 0 or (b == 0 and corrected):  # at b = 0 both signs have the limit G/8
+        bound = log_c - b * largest - math.log(10 - 2 * x)
+    elif not corrected:
+        bound = log_c + math.log((2 - x) / (4 * (3 - x)))
+    else:  # c(2c+1)/(2c²+13c+8)
+        bound = min(log_c - b * largest + math.log((2 - x) / (2 + 3 * x * (3 - x))), math.log(3 / 13) - math.log(b))
+    return bound + _ROUNDING
 
 
 def _log_tests(choices: int, delta: float) -> float:
@@ -347,8 +306,6 @@ def upper_bound(
       :math:`X=V_G/4`, :math:`\kappa=(1+5/H+2/H^2)^{H-1}`, :math:`T_2=e^{bH}-1` for :math:`\beta>0` and
       :math:`e^{bG}(1-e^{-bH})` for :math:`\beta<0`. The right side grows more slowly than the left, so iterating it from
       above decreases to the root. :math:`\beta=0` gives the limit.
-    - ``"closed"`` (proved on paper from (K), by a lemma from the literature): the expression of ``verified`` with
-      :math:`C=32\sqrt2\,\kappa\sqrt{X\,SAH}/(1-q^{-1})` and :math:`D=848\,\kappa HT_2\,SAH/(1-q^{-1})`; above ``implicit``.
     - ``"printed"`` (the paper's theorem; its proof drops terms and constants, so this number bounds nothing by itself):
       :math:`\frac{e^{2\max(0,\beta)\varepsilon}}{(q-1)^2}V_G\,SAH\,L\,C_2^2` with
       :math:`C_2=2765e^{22}\log\big(4e^{17}(S+1)(H+1)e^{bH}SAH^2/(q-1)\big)`, for :math:`\varepsilon\le2/(bHS)`. The print
@@ -359,12 +316,12 @@ def upper_bound(
     n_states, n_actions, horizon : int
         A random start counts as one more step.
     beta : float
-        Risk parameter: positive is risk-seeking, negative risk-averse. 0 only with ``implicit`` and ``closed``.
+        Risk parameter: positive is risk-seeking, negative risk-averse. 0 only with ``implicit``.
     eps, delta : float
         Accuracy, for rewards in [0, 1], and the probability of error.
     max_return : float
         :math:`G_{\max}`, the largest return of the model (:func:`~entropic_bpi.max_return`), at most the horizon.
-    form : {"verified", "implicit", "closed", "printed"}
+    form : {"verified", "implicit", "printed"}
         Which bound; see above.
     log : bool
         Return the natural logarithm of the bound.
@@ -380,49 +337,50 @@ def upper_bound(
 
     >>> from entropic_bpi import theory
     >>> bridge = dict(n_states=8, n_actions=2, horizon=7, eps=0.2, delta=0.1, max_return=5)
-    >>> for form in ("verified", "implicit", "closed"):
+    >>> for form in ("verified", "implicit"):
     ...     print(form, f"{theory.upper_bound(**bridge, beta=2.5, form=form):.1e}")
     verified 6.6e+32
     implicit 3.8e+19
-    closed 7.8e+20
     >>> f"{theory.upper_bound(**bridge, beta=0.0, form='implicit'):.1e}"
     '5.3e+13'
     """
-    checks.check_choice("form", form, ("verified", "implicit", "closed", "printed"))
-    n_states, n_actions = checks.check_integer("n_states", n_states), checks.check_integer("n_actions", n_actions)
-    horizon = checks.check_integer("horizon", horizon)
+    bounds = {"verified": _log_verified, "implicit": _log_implicit, "printed": _log_printed}
+    checks.check_choice("form", form, bounds)
+    sizes = {"n_states": n_states, "n_actions": n_actions, "horizon": horizon}
+    n_states, n_actions, horizon = (checks.check_integer(*size) for size in sizes.items())
     beta, eps = checks.check_finite("beta", beta), checks.check_positive("eps", eps)
-    delta = checks.check_probability("delta", delta)
+    delta, max_return = checks.check_probability("delta", delta), checks.check_positive("max_return", max_return)
     largest = _check_return(max_return, horizon, "the horizon, since rewards lie in [0, 1]")
     checks.check_exponent(beta, max(horizon + 1, eps))
-    if form in ("verified", "printed") and beta == 0:
+    if form != "implicit" and beta == 0:
         raise InvalidProblemError(f"form={form!r} needs beta != 0: it has no limit at 0; form='implicit' has one")
-    b = abs(beta)
     log_sah = math.log(n_states) + math.log(n_actions) + math.log(horizon)
     confidence = math.log(3) + log_sah - math.log(delta)
-    if form == "printed":
-        return _result(_log_printed(n_states, horizon, beta, eps, largest, log_sah, confidence), log)
-    if form == "verified":
-        log_kappa = math.log(b) + _log_excess(b, eps) - 2 * b * eps - math.log(2)
-        log_c = 9 * math.log(10) + (2 * math.log(b) + _log_spread(b, largest) + log_sah) / 2 - log_kappa
-        log_d = 10 * math.log(10) + b * (horizon + 1) + log_sah + math.log(horizon) - log_kappa
-        return _result(_log_closed(n_states, confidence, log_c, log_d), log)
-    # With everything divided by b, (K) has a limit at 0.
-    log_loss = _log_excess(b, eps) - b * eps
-    log_kappa = (horizon - 1) * math.log1p(5 / horizon + 2 / horizon**2)
-    log_x = _log_spread(b, largest) - math.log(4)
+    return _result(bounds[form](n_states, horizon, beta, eps, largest, log_sah, confidence), log)
+
+
+def _log_verified(
+    n_states: int, horizon: int, beta: float, eps: float, largest: float, log_sah: float, confidence: float
+) -> float:
+    b = abs(beta)
+    log_kappa = math.log(b) + _log_excess(b, eps) - 2 * b * eps - math.log(2)
+    log_c = 9 * math.log(10) + (2 * math.log(b) + _log_spread(b, largest) + log_sah) / 2 - log_kappa
+    log_d = 10 * math.log(10) + b * (horizon + 1) + log_sah + math.log(horizon) - log_kappa
+    log_c1 = math.log(1.6 * (math.log(11) + 2 * _LOG_8E + math.log(confidence + n_states) + 2 * _log_sum(log_c, log_d)))
+    slow = 2 * log_c + math.log(confidence + 1)
+    fast = _log_sum(log_d, math.log(2) + log_d / 2 + log_c) + math.log(confidence + n_states)
+    return _log1p_exp(_log_sum(slow, fast) + 2 * log_c1)
+
+
+def _log_implicit(
+    n_states: int, horizon: int, beta: float, eps: float, largest: float, log_sah: float, confidence: float
+) -> float:
+    """The largest root of (K), from above: log τ ← log F(τ) decreases to it. Divided by b, (K) has a limit at 0."""
+    b = abs(beta)
     log_range = _log_excess(b, horizon) - (0.0 if beta >= 0 else b * (horizon - largest))
-    if form == "closed":
-        log_c = log_kappa + math.log(32 * math.sqrt(2)) + (log_x + log_sah) / 2 - log_loss
-        log_d = log_kappa + math.log(848 * horizon) + log_range + log_sah - log_loss
-        return _result(_log_closed(n_states, confidence, log_c, log_d), log)
-    first = log_kappa - log_loss + math.log(8 * math.sqrt(2)) + (log_x + math.log(16) + log_sah) / 2
-    second = log_kappa - log_loss + math.log(53 * horizon) + log_range + math.log(16) + log_sah
-    return _result(_log_root(first, second, n_states, confidence), log)
-
-
-def _log_root(first: float, second: float, n_states: int, confidence: float) -> float:
-    """The largest root of (K), from above: log τ ← log F(τ) decreases to it."""
+    common = (horizon - 1) * math.log1p(5 / horizon + 2 / horizon**2) - (_log_excess(b, eps) - b * eps)
+    first = common + math.log(8 * math.sqrt(2)) + (_log_spread(b, largest) - math.log(4) + math.log(16) + log_sah) / 2
+    second = common + math.log(53 * horizon) + log_range + math.log(16) + log_sah
 
     def image(log_tau: float) -> float:
         log_log = math.log(_log1p_exp(log_tau))
@@ -437,14 +395,6 @@ def _log_root(first: float, second: float, n_states: int, confidence: float) -> 
         if not following < log_tau - 1e-14 * abs(log_tau):
             return log_tau
         log_tau = following
-
-
-def _log_closed(n_states: int, confidence: float, log_c: float, log_d: float) -> float:
-    inner = math.log(11) + 2 * _LOG_8E + math.log(confidence + n_states) + 2 * _log_sum(log_c, log_d)
-    log_c1 = math.log(1.6 * inner)
-    slow = 2 * log_c + math.log(confidence + 1)
-    fast = _log_sum(log_d, math.log(2) + log_d / 2 + log_c) + math.log(confidence + n_states)
-    return _log1p_exp(_log_sum(slow, fast) + 2 * log_c1)
 
 
 def _log_printed(
