@@ -179,3 +179,11 @@ def test_without_an_info_there_is_no_label():
         eb.identify(Shop, noise=OBSERVED, data=log, **GOAL)
     with pytest.raises(eb.InvalidProblemError, match="cannot hold a function"):
         eb.Noise(["a"], {(0, 0, "a"): 0}, observed=till).as_table()
+
+
+def test_what_is_missing_counts_labels_too():
+    short = eb.identify(Shop, noise=OBSERVED, max_episodes=5, **(GOAL | {"eps": 1e-3}))
+    needs = eb.missing(short, target=short.certificate.gap / 2)
+    assert needs.expected <= needs.target
+    assert any(row.gap_reduction > 0 for row in needs.rows)
+    assert all(np.isfinite(row.gap_reduction) for row in needs.rows)

@@ -342,3 +342,56 @@ def test_accept_is_for_problem_files_and_knows_one_word(lake):
 
 def test_what_is_not_in_the_table_of_declarations_is_left_out():
     assert set(inspected(forward).declarations.given()) <= set(ENTRIES)
+
+
+# -- declared noise ------------------------------------------------------------------------------------------------
+
+
+def drift(state, action, label):
+    """What ``slippery`` does: the label is the next state, whatever is done."""
+    return label, float(label == 3)
+
+
+def test_declared_noise_that_explains_all_transitions_is_said_to():
+    found = eb.inspect(Small(slippery), episodes=200, seconds=60.0, seed=1, noise=eb.Noise(range(4), drift))
+    assert f"all {found.steps:,} transitions seen are explained by the declared labels" in str(found)
+    assert not found.problems
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (lambda s, a, w: (w, 0.0), "went to state 3 with reward 1, which no label explains"),
+        (lambda s, a, w: drift(s, a, min(w, 2)), "went to state 3"),
+        (lambda s, a, w: eb.END, "which no label explains"),
+    ],
+)
+def test_transitions_that_no_label_explains_are_a_problem(outcome, words):
+    found = eb.inspect(Small(slippery), episodes=200, seconds=60.0, seed=1, noise=eb.Noise(range(4), outcome))
+    (told,) = found.problems
+    assert words in told
+    assert f"of {found.steps:,} transitions seen" in told
+    assert "explained" not in str(found)
+
+
+def test_noise_of_a_problem_file_and_of_a_log_is_checked(tmp_path):
+    names = ["up", "down"]
+    outcome = {(s, a, w): (w, 1.0) for s, a, w in itertools.product(names, [0, 1], names)}
+    noise, rng = eb.Noise(names, outcome), np.random.default_rng(0)
+    state = rng.choice(names, size=21)
+    lines = [f"{t // 2},{t % 2},{state[t]},{t % 3 % 2},1.0,{state[t + 1]}" for t in range(20)]
+    (tmp_path / "log.csv").write_text("\n".join(["e,t,s,a,r,y", *lines]))
+    columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r", "next_state": "y"}
+    columns |= {"truncated": True}
+    eb.ProblemFile(source="log.csv", params=columns, noise=noise).save(tmp_path / "problem.toml")
+    for source, given in (tmp_path / "problem.toml", None), (eb.Log.read(tmp_path / "log.csv", **columns), noise):
+        assert "all 20 transitions seen are explained" in str(eb.inspect(source, noise=given))
+    result = CliRunner().invoke(cli.app, ["inspect", str(tmp_path / "problem.toml")])
+    assert "all 20 transitions seen are explained" in " ".join(result.stdout.split())
+
+
+def test_noise_needs_observations_that_are_listed():
+    env = Small(slippery)
+    env.observation_space = gymnasium.spaces.Box(0.0, 4.0)
+    with pytest.raises(eb.InvalidProblemError, match="noise= needs observations that can be listed"):
+        eb.inspect(env, episodes=5, seed=1, noise=eb.Noise(range(4), drift))

@@ -189,7 +189,8 @@ class _Experiments:
         more = [self._repeated(row, factor) for row, factor in extra.items()]
         try:
             if more:
-                self.counts.add(Transitions(*map(np.concatenate, zip(*more, strict=True))), 0)
+                *columns, labels = zip(*more, strict=True)
+                self.counts.add(Transitions(*map(np.concatenate, columns))._replace(labels=np.sum(labels, axis=0)), 0)
         except InvalidProblemError:
             return math.inf
         return float(self.method.bounds_of(self.counts, self.policy).gap)
@@ -202,7 +203,17 @@ class _Experiments:
             scale = factor / 2 * min(1.0, _FIRST_TRIES / max(1, self.visits[source]))
         own = self.seen.rows == source
         part = Transitions(*(column[own] if column.size else column for column in self.seen[:5]))
-        return part._replace(rows=np.full(own.sum(), row), times=np.ceil(part.times * scale).astype(np.int64))
+        times = np.ceil(part.times * scale).astype(np.int64)
+        return part._replace(rows=np.full(own.sum(), row), times=times, labels=self._labels(row, int(times.sum())))
+
+    def _labels(self, row: int, times: int) -> np.ndarray:
+        """Labels of so many more visits, where noise is observed: in the shares that the law of the row had so far."""
+        noise, seen = self.problem.noise, self.seen.labels
+        if not seen.size or noise is None or row >= len(noise.law):
+            return np.zeros_like(seen)
+        law = np.repeat(np.arange(len(noise.labels)), [*map(len, noise.labels)])
+        own = np.where(law == noise.law[row], seen, 0)
+        return np.ceil(own * (times / max(own.sum(), 1))).astype(np.int64)
 
     def _sibling(self, row: int) -> int:
         """The most tried action of the same state."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.model.parts.mechanics import Partitioned
+from entropic_bpi.model.parts.mechanics import OutcomeTable, Partitioned
 from entropic_bpi.problem.declarations import INFO, Declarations
 from entropic_bpi.problem.known_rewards import key_in_numbers, with_known_rewards
 from entropic_bpi.problem.masks import masks_of, numbered_starts, offered_masks
@@ -104,6 +104,15 @@ def _numbered(states: FiniteSpace, following: Any, where: str) -> list[int]:
     return found
 
 
+def noise_in_numbers(noise: Noise, states: FiniteSpace, actions: FiniteSpace) -> OutcomeTable:
+    """Return the outcome of each label in numbers of states; the number after the last is the end."""
+    return noise.read(
+        map(states.element, range(states.size)),
+        map(actions.element, range(actions.size)),
+        lambda state: states.size if state is END else states.index(state),
+    )
+
+
 def _with_noise(states: FiniteSpace, actions: FiniteSpace, given: Declarations, played: bool) -> Declarations:
     """Return the declarations with the noise in numbers of states; the range of rewards follows from the outcomes."""
     if not isinstance(given.noise, Noise):
@@ -113,11 +122,7 @@ def _with_noise(states: FiniteSpace, actions: FiniteSpace, given: Declarations, 
     observed = given.noise.observed is not None
     if observed and not played:
         raise InvalidProblemError("observed= of noise needs the info of an environment that is played; a log has none")
-    table = given.noise.read(
-        [states.element(s) for s in range(states.size)],
-        [actions.element(a) for a in range(actions.size)],
-        lambda state: states.size if state is END else states.index(state),
-    )
+    table = noise_in_numbers(given.noise, states, actions)
     # At the end nothing happens any more.
     width, many = table.following.shape[1], actions.size
     ends = np.where(np.arange(width) < len(table.labels[0]), states.size, -1)

@@ -14,19 +14,22 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi._gymnasium_ids import env_factory
+from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model import instances
 from entropic_bpi.model.formats.registry import format_of
 from entropic_bpi.model.gymnasium.env import as_gymnasium
 from entropic_bpi.model.instances.sources import is_environment, named_model
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.declarations import Declarations
+from entropic_bpi.problem.noise import Noise
 from entropic_bpi.problem.problem_file import ProblemFile, Remark
 from entropic_bpi.runs.inspection.proposals import Finding, Notes
 from entropic_bpi.sources.environment import Environment, open_environment
 from entropic_bpi.sources.log import Log
+from entropic_bpi.sources.logs.labels import numbered
 from entropic_bpi.sources.observed import observe, observed_log
 from entropic_bpi.sources.opening import as_problem_file, open_log
-from entropic_bpi.sources.spaces import MOST_STATES, finite
+from entropic_bpi.sources.spaces import MOST_STATES, FiniteSpace, finite
 from entropic_bpi.tools.checks import check_integer, check_positive, check_seed
 from entropic_bpi.tools.text import shown
 
@@ -145,7 +148,14 @@ class Inspection:
         return f"<table><caption>{escape(self.source)}</caption>{rows}</table>"
 
 
-def inspect(source: Any, *, seconds: float = 5.0, episodes: int | None = None, seed: int | None = None) -> Inspection:
+def inspect(
+    source: Any,
+    *,
+    seconds: float = 5.0,
+    episodes: int | None = None,
+    seed: int | None = None,
+    noise: Noise | None = None,
+) -> Inspection:
     """Play a source for a few seconds, report what was seen, and propose what could be declared.
 
     A quarter of the episodes is played at random, the others towards what was tried least. Nothing has to be declared. The
@@ -164,6 +174,9 @@ def inspect(source: Any, *, seconds: float = 5.0, episodes: int | None = None, s
         How many episodes to play at most.
     seed : int, optional
         With ``episodes``, repeats an inspection if the seconds suffice.
+    noise : Noise, optional
+        Mechanics to check: whether one of the labels explains each transition that is seen. Default: those of the problem
+        file.
 
     Returns
     -------
@@ -185,19 +198,28 @@ def inspect(source: Any, *, seconds: float = 5.0, episodes: int | None = None, s
     """
     check_positive("seconds", seconds)
     limit = None if episodes is None else check_integer("episodes", episodes)
-    (opened, origin, params), spaces = _open(source), list[Finding]()
+    file = as_problem_file(source)
+    (opened, origin, params), spaces = _open(source if file is None else file), list[Finding]()
+    states: FiniteSpace | None
+    declared: Any = noise if noise is not None or file is None else file.noise
     if isinstance(opened, Log):
         name, notes = f"log {opened.name}", Notes(observed_log(opened), log=True)
+        states, actions = map(numbered, (opened.states, opened.actions))
     else:
         entropy: Any = np.random.SeedSequence().entropy if seed is None else check_seed("seed", seed)
         playable = as_gymnasium(opened) if isinstance(opened, FiniteMDP) else opened
         with closing(open_environment(playable, 1, MOST_STATES)) as environment:
             seen = observe(environment, seconds=seconds, episodes=limit, seed=entropy)
-            spaces, size = _spaces(environment, len(seen.states))
-            notes = Notes(seen, limit=environment.time_limit, listed=size)
+            spaces, states = _spaces(environment, len(seen.states))
+            notes = Notes(seen, limit=environment.time_limit, listed=None if states is None else states.size)
+            actions = environment.actions
         if isinstance(opened, FiniteMDP):
             notes.read_from(opened)
         name = origin or (environment.name if environment.env.spec is not None else type(environment.env).__name__)
+    if isinstance(declared, Noise):
+        if states is None:
+            raise InvalidProblemError("noise= needs observations that can be listed before they are seen")
+        notes.check_noise(declared, states, actions)
     proposals, seen = notes.proposals(), notes.seen
     return Inspection(
         source=name,
@@ -228,16 +250,16 @@ def _open(source: Any) -> tuple[Any, str | None, Mapping[str, Any]]:
     return source, source if is_environment(source) else f"gym:{source}", {}
 
 
-def _spaces(environment: Environment, states: int) -> tuple[list[Finding], int | None]:
-    """Return what is to be said about the spaces, and how many observations there are, if they can be listed."""
+def _spaces(environment: Environment, states: int) -> tuple[list[Finding], FiniteSpace | None]:
+    """Return what is to be said about the spaces, and that of the observations, if they can be listed."""
     env = environment.env
     space = env.single_observation_space if environment.vector else env.observation_space
     found = finite(space)
-    size = found.size if found is not None and found.listable else None
-    listed = "not finite or too many to list" if size is None else f"{size:,} elements"
+    found = found if found is not None and found.listable else None
+    listed = "not finite or too many to list" if found is None else f"{found.size:,} elements"
     actions = Finding("actions", shown(environment.single_action_space), f"{environment.actions.size} actions")
     seen = f"{listed}; {states:,} distinct ones seen before an end"
-    return [Finding("observations", shown(space), seen), actions], size
+    return [Finding("observations", shown(space), seen), actions], found
 
 
 def _written(value: Any) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.noise import Noise
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.sentences import END_REWARDS, SAME_REWARD, STAY_REWARDS
 from entropic_bpi.runs.forecasts.advice import extremes, most_successors
@@ -18,6 +19,8 @@ from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.assumption_tests import LEVEL, REJECTED_FROM, AssumptionTests
 from entropic_bpi.sources.environment import transitions_of
 from entropic_bpi.sources.observed import ENDED, LEFT, LONGEST_EPISODE, TRUNCATED, Observed
+from entropic_bpi.sources.spaces import FiniteSpace
+from entropic_bpi.sources.successors import noise_in_numbers
 
 # First states that must be the same before a fixed start is proposed.
 _ENOUGH_STARTS = 20
@@ -48,6 +51,7 @@ class Notes:
     ) -> None:
         self.seen, self.limit, self.listed, self.log = seen, limit, listed, log
         self.known: dict[str, tuple[Any, str]] = {}
+        self.wrong, self.explained = tuple[str, ...](), tuple[Finding, ...]()  # of declared noise
         low, high = seen.reward_range
         self.same = SAME_REWARD * max(high - low, abs(low), abs(high))
 
@@ -57,6 +61,27 @@ class Notes:
         if mdp.stationary and mdp.horizon > 1:
             true["stationary"] = True
         self.known = {name: (value, "true: read from the model") for name, value in true.items()}
+
+    def check_noise(self, noise: Noise, states: FiniteSpace, actions: FiniteSpace) -> None:
+        """Compare every transition that was seen with the outcomes of the declared labels."""
+        seen, table, wrong = self.seen, noise_in_numbers(noise, states, actions), Counter[str]()
+        numbers = {name: i for i, name in enumerate(seen.states if self.log else states.labels())}
+        at = [*(numbers.get(name, -2) for name in seen.states), states.size]
+        names = [*(f"state {name}" for name in seen.states), "the end"]
+        for (s, a), outcomes in seen.outcomes.items():
+            following, paid = (part[at[s] * actions.size + a] for part in (table.following, table.rewards))
+            for (y, reward), times in outcomes.items():
+                fits = (following == at[y]) & ~(np.abs(paid - reward) > self.same)
+                if at[s] < 0 or not fits.any():
+                    went = f"{names[s]}, action {actions.element(a)} went to {names[y]} with reward {reward:g}"
+                    wrong[went] += times
+        total = sum(outcomes.total() for outcomes in seen.outcomes.values())
+        if wrong:
+            first = f"{next(iter(wrong))}, which no label explains"
+            self.wrong = (f"the declared noise is wrong: {first} ({wrong.total():,} of {total:,} transitions seen)",)
+        else:
+            text = f"all {total:,} transitions seen are explained by the declared labels"
+            self.explained = (Finding("noise", text, f"{len(seen.outcomes):,} states and actions"),)
 
     # -- rewards --------------------------------------------------------------------------------------------------
 
@@ -177,7 +202,7 @@ class Notes:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        return () if self.tests[1] != "Markov" or self.by_step else (self.tests[0],)
+        return self.wrong if self.tests[1] != "Markov" or self.by_step else (*self.wrong, self.tests[0])
 
     # -- episodes -------------------------------------------------------------------------------------------------
 
@@ -306,6 +331,7 @@ class Notes:
         yield Finding("episodes", self._lengths_text(), f"{seen.episodes:,} episodes")
         if seen.masks:
             yield Finding("action masks", self._allowed()[1], "")
+        yield from self.explained
         yield Finding("assumptions", self.tests[0], tries)
         if seen.seconds > 0:
             horizon, rate = self._horizon()[0] or LONGEST_EPISODE, seen.steps / seen.seconds

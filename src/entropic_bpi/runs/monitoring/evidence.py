@@ -13,7 +13,8 @@ For every :math:`\mu\ge0` and every :math:`q\in B`, with :math:`q^\mu=(\hat p'+\
           \le \sum_j\hat p'_j\log q^\mu_j+\mu(\xi-\mathrm{KL}(\hat p,q^\mu)) ,
 
 because :math:`q^\mu` maximises the middle one. So every :math:`\mu` gives an e-value that is not too large, and the search
-for the best one may stop anywhere.
+for the best one may stop anywhere. With declared noise a row is a ball of a law: the state-action pairs that use it count
+together.
 
 **Returns.** Evidence against "the policy has at least the value ``lower``".
 
@@ -40,6 +41,7 @@ from entropic_bpi.compile.decorators import compiled
 from entropic_bpi.methods.kl.ball import kl_extreme
 from entropic_bpi.methods.kl.method import KL
 from entropic_bpi.methods.kl.rates import mixture_radius
+from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.problem.sentences import END_REWARDS, SAME_REWARD, STAY_REWARDS
@@ -110,6 +112,45 @@ class _Row:
         return np.array([o.before for o in self.outcomes]), np.array([o.since[period] for o in self.outcomes])
 
 
+class SharedRows:
+    """With declared noise: the first state-action pair of each ball, which stands for all pairs that use the ball.
+
+    A new visit counts in the ball of its own pair alone, so that at every moment one row moves.
+    """
+
+    def __init__(self, problem: Problem, counts: Counts) -> None:
+        assert problem.balls is not None
+        self.balls, self.arrays, self.labels = problem.balls, counts.arrays, counts.labels
+        self.same = problem.same_reward if problem.black_box_rewards else None  # the rewards of a model are known
+        order = np.argsort(~problem.at_risk[: len(self.balls.of_pair)], kind="stable")
+        self.first = order[np.unique(self.balls.of_pair[order], return_index=True)[1]][self.balls.of_pair]
+
+    def _outcome(self, row: int, slot: int) -> tuple[int, float]:
+        at = self.arrays.begin[row] + slot
+        return int(self.arrays.successor[at]), 0.0 if self.same is None else float(self.arrays.low[0, at])
+
+    def rows(self) -> dict[int, _Row]:
+        """The outcomes of the first pairs that were seen, with the counts of their balls."""
+        fed, found = self.balls.arrays(self.arrays, self.labels), dict[int, _Row]()
+        for row in np.unique(self.first).tolist():
+            tally = fed.tally[fed.begin[row] : fed.begin[row] + fed.used[row]].tolist()
+            outcomes = [(*self._outcome(row, slot), before) for slot, before in enumerate(tally)]
+            if fed.visits[row]:
+                found[row] = _Row([Outcome(successor, paid, paid, before) for successor, paid, before in outcomes])
+        return found
+
+    def translate(self, row: int, successor: int, reward: float) -> tuple[int, int, float]:
+        """An outcome of a pair as that of the first pair with its ball, by their labels; row -1 if no label explains it."""
+        arrays, balls, same, first = self.arrays, self.balls, self.same, int(self.first[row])
+        for slot in range(arrays.used[row]):
+            at = arrays.begin[row] + slot
+            paid = same is None or arrays.low[0, at] - same <= reward <= arrays.high[0, at] + same
+            if arrays.successor[at] == successor and paid:
+                label = balls.label_of_slot[row, slot]
+                return first, *self._outcome(first, int(balls.slot_of_label[first, label]))
+        return -1, successor, reward
+
+
 class RowEvidence:
     """The rows of a certificate, and what was seen of them since.
 
@@ -130,6 +171,10 @@ class RowEvidence:
             if self._paid or not outcomes or outcomes[-1].successor != successor:
                 outcomes.append(Outcome(successor, low, high))
             outcomes[-1].before += times
+        self._shared = None if problem.balls is None else SharedRows(problem, Counts.of(problem, transitions, 0))
+        if self._shared is not None:
+            start = {row: entry for row, entry in self._rows.items() if row >= len(self._shared.first)}
+            self._rows = self._shared.rows() | start
         union = math.log(max(problem.rows_at_risk, 1)) - math.log(problem.delta_of_transitions)
         for row in np.flatnonzero(problem.at_risk).tolist():
             if row in self._rows:
@@ -143,9 +188,13 @@ class RowEvidence:
 
     def add(self, row: int, successor: int, reward: float, times: Sequence[int] = (1,) * PERIODS) -> str | None:
         """Add an outcome; what is wrong with it, if the declarations exclude it."""
-        outcomes = self._rows.setdefault(row, _Row()).outcomes
         if not self._paid:
             reward = 0.0
+        if self._shared is not None and row < len(self._shared.first):
+            row, successor, reward = self._shared.translate(row, successor, reward)
+            if row < 0:
+                return "had an outcome that no label of the declared noise explains"
+        outcomes = self._rows.setdefault(row, _Row()).outcomes
         same = self.problem.same_reward if self._paid else 0.0
         alike = [outcome for outcome in outcomes if outcome.successor == successor]
         for outcome in alike:

@@ -76,8 +76,8 @@ class Monitor:
         self.certificate = Policy.load(certificate)._labels
         self.level = check_probability("level", level)
         problem = self.certificate.problem
-        if self.certificate.method != "kl" or problem.noise is not None:
-            raise InvalidProblemError("a monitor needs a certificate of method='kl' without noise=")
+        if self.certificate.method != "kl":
+            raise InvalidProblemError("a monitor needs a certificate of method='kl'")
         self._rows = RowEvidence(problem, self.certificate.transitions)
         self._returns = ReturnEvidence(self.certificate)
         self.episodes, self._largest, self._stride = 0, 0.0, 1
@@ -361,8 +361,8 @@ class Monitor:
         problem, said = self.certificate.problem, []
         for e, period, row in self._rows.largest(_MOST_ROWS):
             outcome, (low, high), share = self._rows.compared(row, period)
-            paid = f" with reward {outcome.low:g}" if problem.black_box_rewards and not problem.random_rewards else ""
-            paid = "" if row == problem.n_rows - 1 and problem.artificial else paid
+            fixed = problem.black_box_rewards and not problem.random_rewards and problem.noise is None
+            paid = f" with reward {outcome.low:g}" * (fixed and not (row == problem.n_rows - 1 and problem.artificial))
             said.append(
                 f"{problem.describe(row)} to state {problem.state_names[outcome.successor]!r}{paid}: "
                 f"expected {100 * low:.3g} % to {100 * high:.3g} %, seen {100 * share:.3g} % (log e = {e:.3g})"
