@@ -13,12 +13,11 @@ import sys
 import numpy as np
 
 import entropic_bpi as eb
+from benchmarks.limits_by_delta import SHARE, what_can_be_lost
 from entropic_bpi.lab.limits.alternatives import AlternativeKernels, DenseModel, Target, row_divergence
 from entropic_bpi.runs.identification import start_run
 from entropic_bpi.runs.settings import Settings
 from entropic_bpi.types import Behaviour
-
-from benchmarks.limits_by_delta import SHARE, what_can_be_lost
 
 DELTA, REPLAN, AS_TODAY = 0.1, 0.1, 2
 # How many places are looked at again at a plan, beside those of the cheapest alternatives.
