@@ -25,23 +25,6 @@ class _Ending(Enum):
 END: Final = _Ending.END
 
 
-# Attributes that had another name.
-_RENAMED = {
-    "Behaviour.turn": "switch_action",
-    "Row.fall": "gap_reduction",
-    "Row.needed": "visits_needed",
-    "RunForecast.pilot": "trial",
-    "Declaration.pilot": "trial",
-}
-
-
-def refuse_attribute(owner: object, name: str) -> NoReturn:
-    """Raise the error of an attribute that ``owner`` does not have; for one that was renamed, with the new name."""
-    kind = type(owner).__name__
-    new = _RENAMED.get(f"{kind}.{name}")
-    raise AttributeError(f"{kind}.{name} " + (f"is now {kind}.{new}" if new else "does not exist"))
-
-
 class Summarised:
     """A result that notebooks show by its summary."""
 
@@ -155,7 +138,8 @@ class Behaviour(NamedTuple):
     leading: bool
 
     def __getattr__(self, name: str) -> NoReturn:
-        refuse_attribute(self, name)
+        new = " is now Behaviour.switch_action" if name == "turn" else ": there is no such attribute"
+        raise AttributeError(f"Behaviour.{name}{new}")
 
 
 class Plan(NamedTuple):

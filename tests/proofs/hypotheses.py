@@ -7,55 +7,57 @@ pair of states) and v (by state and action; 1 where none is listed).
 
 import math
 from collections import defaultdict
+from functools import cached_property
 from itertools import product
 from types import SimpleNamespace
 
+import numpy as np
 from coq_model import Model, dual_bound, le
-from flint import arb, ctx
 
-from entropic_bpi.verification.rigorous import _ball, _data, _pairs, _plan
-from entropic_bpi.verification.rigorous._data import Row
-from entropic_bpi.verification.rigorous._pairs import _reference
-from entropic_bpi.verification.rigorous._plan import Weighted
-
-# A hypothesis says that a reference and moves exist. Those of the verifier are tried, as they are when this is imported.
-_MOVES = _pairs.PairPlan._moves
+from entropic_bpi.verification import _claim, _kl, _pairs
 
 
 def numbers_of(content, beta, test):
-    """The tables of the verifier in ball arithmetic at one β, as floats."""
-    with ctx.workprec(_ball.PRECISION):
-        return _numbers(_plan.Plan(_data.Data(content), arb(beta), test))
+    """The tables of the verifier at one β, as floats; its own numbers are what its arithmetic says."""
+    with np.errstate(all="ignore"):
+        return _numbers(content, beta, test)
 
 
-def _numbers_or_nan(values):
-    """As floats; an action that the verifier left out has no number that passes."""
-    return defaultdict(lambda: math.nan, {a: float(value) for a, value in values.items()})
-
-
-def _numbers(plan):
-    steps = list(plan.steps())[::-1]
-    states = plan.data.n_states
-    N = SimpleNamespace(Zo=[], Zp=[], Zt=[], rho=[], Uo=[])
-    for sheet in steps:
-        for table, values in zip(
-            (N.Zo, N.Zp, N.Zt, N.rho), (sheet.optimum, sheet.policy, sheet.top, sheet.ratio), strict=True
-        ):
-            table.append([float(value) for value in values[:states]])
-        N.Uo.append({s: _numbers_or_nan(of) for s, of in sheet.backups.items()})
-    if plan.test == "pairs":
-        pairs = _pairs.PairPlan(plan, steps)
-        relations = list(pairs.relations())[::-1]
-        N.occ2 = [*map(set, pairs.occupied), set(range(states))]
-
-        def floats(table):
-            return {key: float(value) for key, value in table.items() if max(key) < states}
-
-        N.dd, N.d, N.Rt = ([floats(getattr(r, name)) for r in relations] for name in ("apart", "d", "r"))
-        everything = {(x, y): 1.0 for x in range(states) for y in range(states)}
-        N.dd[-1], N.d[-1], N.Rt[-1] = everything, everything, everything
-        N.v = [{(s, a): float(v) for s, gains in r.gains.items() for a, v in gains.items()} for r in relations]
+def _numbers(content, beta, test):
+    plan = _kl.KLRecursion(_claim.Claim(content), beta, test)
+    claim, sheets = plan.claim, list(plan.sheets(lambda: None))[::-1]
+    N = SimpleNamespace(Uo=[])
+    for name, part in (("Zo", "optimum"), ("Zp", "policy"), ("Zt", "top"), ("rho", "ratio")):
+        setattr(N, name, [[float(value) for value in getattr(sheet, part)[0, :-1]] for sheet in sheets])
+    for h, sheet in enumerate(sheets[:-1]):
+        allowed = claim.permitted(h, claim.reachable[h])
+        rows = zip(claim.reachable[h].tolist(), sheet.optimistic[0], allowed, strict=True)
+        N.Uo.append({s: _numbers_or_nan(values, mask) for s, values, mask in rows})
+    if test == "pairs":
+        _add_pairs(N, _pairs.PairCertificate(plan, sheets))
     return N
+
+
+def _numbers_or_nan(values, mask):
+    """As floats; an action that the verifier left out has no number that passes."""
+    return defaultdict(lambda: math.nan, {a: float(value) for a, value in enumerate(values) if mask[a]})
+
+
+def _add_pairs(N, pairs):
+    steps, states = pairs.claim.steps, range(pairs.claim.n_states)
+    N.occ2 = [*(set(some.tolist()) for some in pairs.occupied), set(states)]
+    everything = {(x, y): 1.0 for x in states for y in states}
+    N.dd, N.d, N.Rt, N.v = ([None] * steps + [last] for last in (everything, everything, everything, {}))
+    for h in reversed(range(steps)):
+        pairs.go_back(h)
+        occupied, number = pairs.occupied[h].tolist(), pairs.later.number
+        apart = dict(zip(product(occupied, occupied), map(float, pairs.apart), strict=True))
+        N.dd[h] = apart
+        N.d[h], N.Rt[h] = (
+            {(x, y): float(table[number[x], number[y]]) for x, y in apart} for table in (pairs.later.d, pairs.later.r)
+        )
+        gains = zip(occupied, pairs.gains, strict=True)
+        N.v[h] = {(s, a): float(v) for s, values in gains for a, v in enumerate(values) if v > 1.0}
 
 
 class Checks:
@@ -193,15 +195,17 @@ class Checks:
         to_base, to_other = names_of(base), names_of(other)
         D1 = by_name(D, to_base, to_base)
         T1 = by_name(T, to_other, to_base) if self.b else by_name(T, to_base, to_other)
-        row_base, row_other = as_row(base), as_row(other)
-        ref = _reference(row_other, row_base)
+        row_base, row_other = Row(base), Row(other)
+        ref = reference(row_other, row_base)
         rel_lo = {j: 1.0 if j == ref else 1.0 / D1[ref, j] for j in to_base}
         rel_hi = {j: 1.0 if j == ref else D1[j, ref] for j in to_base}
         loose = [j for j in to_base if rel_hi[j] > rel_lo[j] * (1 + 1e-9)]
         tried = sorted(loose, key=lambda j: (-row_base.tally[j], j))[:3]
         every = to_base | {name: states | to_base.get(name, set()) for name, states in to_other.items()}
-        table = {key: arb(value) for key, value in by_name(D, every, every).items()}
-        for kap in _MOVES(SimpleNamespace(positive=self.b), row_other, row_base, ref, table):
+        table = by_name(D, every, every)
+        for kap in moves(
+            row_other, row_base, row_other.law(self.b, ref, table), row_base.law(not self.b, ref, table), ref
+        ):
             assert all(set(to) <= set(to_base) for to in kap.values())  # 0 off the successors
             if all(
                 self._corner_ok(kap, T1, tried, c, rel_lo, rel_hi, over, under, lam)
@@ -247,7 +251,7 @@ class Checks:
 
     def _same_relative(self, r, h, s, lam):
         """The alternative of ``v_ok`` with ``rel_same_lo`` and ``rel_same_hi``; ref is the most frequent successor."""
-        d, ref = self.N.d[h + 1], as_row(self.m.slots(h, s, self.m.pi(h, s))).frequent
+        d, ref = self.N.d[h + 1], Row(self.m.slots(h, s, self.m.pi(h, s))).frequent
         if ref not in self.N.occ2[h + 1]:
             return False
 
@@ -320,15 +324,60 @@ def by_name(table, rows, columns):
     return {(i, j): max(table[x, y] for x in xs for y in ys) for i, xs in rows.items() for j, ys in columns.items()}
 
 
-def as_row(slots):
-    """The row by names, as the verifier's choices of references and moves take it."""
-    merged = {}
-    for slot in slots.slots:
-        key = (slot.name, slot.em, slot.ep) if slot.count == 0 else slot
-        merged.setdefault(key, slot)
-    kept = list(merged.values())
-    row = Row([], [slot.name for slot in kept], [slot.count for slot in kept], None)
-    return Weighted(row, [arb(slot.em) for slot in kept], [arb(slot.ep) for slot in kept])
+class Row:
+    """A row by the names of its slots. Outcomes that were not seen and are alike count once."""
+
+    def __init__(self, slots):
+        self.slots, self.visits = {}, sum(slots.counts)
+        for slot in slots.slots:
+            self.slots.setdefault((slot.name, slot.em, slot.ep) if slot.count == 0 else slot, slot)
+
+    @cached_property
+    def tally(self):
+        """How often it went where, in the order of the states."""
+        tally = dict.fromkeys(sorted(slot.name for slot in self.slots.values()), 0)
+        for slot in self.slots.values():
+            tally[slot.name] += slot.count
+        return tally
+
+    @cached_property
+    def frequent(self):
+        return max(self.tally, key=lambda y: self.tally[y])
+
+    def law(self, above, ref, d):
+        """Shares of the successors, tilted by e^{βr} and by what follows; empty if floats cannot tell."""
+        mass = dict.fromkeys(self.tally, 0.0)
+        for slot in self.slots.values():
+            tilt = 1.0 if slot.name == ref else math.sqrt(d[slot.name, ref] / d[ref, slot.name])
+            mass[slot.name] += (slot.ep if above else slot.em) * tilt * (slot.count if self.visits else 1)
+        total = sum(mass.values())
+        return {y: part / total for y, part in mass.items()} if 0.0 < total < math.inf else {}
+
+
+# A hypothesis says that a reference and moves exist. These are tried, in the way in which the verifier chooses its own.
+
+
+def reference(other, base):
+    """The successor of both whose smaller share of visits is largest, else the base's most frequent one."""
+    both = {y: min(n * other.visits, other.tally.get(y, 0) * base.visits) for y, n in base.tally.items()}
+    return max(both, key=lambda y: both[y]) if any(both.values()) else base.frequent
+
+
+def moves(other, base, theirs, mine, ref):
+    """Ways to move the other row's successors onto the base's, given the laws of both."""
+    stay = {i: {i if i in base.tally else ref: 1.0} for i in other.tally}
+    left = {j: max(0.0, share - theirs.get(j, 0.0)) for j, share in mine.items()}
+    spare = sum(left.values())
+    if not theirs or not spare > 1e-12:
+        return [stay]
+    spread = {}
+    for i, share in theirs.items():
+        kept = 1.0 if share == 0.0 else min(1.0, mine.get(i, 0.0) / share)
+        spread[i] = {j: (1.0 - kept) * part / spare for j, part in left.items() if kept < 1.0 and part}
+        if kept:
+            target = i if i in base.tally else ref
+            spread[i][target] = spread[i].get(target, 0.0) + kept
+    return [stay, spread]
 
 
 def mean_of(shares, values):

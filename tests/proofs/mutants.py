@@ -4,123 +4,130 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-from entropic_bpi.verification import rigorous
+from entropic_bpi import verification
 
 MUTANTS = {
-    "radius without log(P/δ)": ("_data", '((union / arb(self.problem["delta"])).log() + regret) / n', "regret / n"),
-    "radius of one row only": ("_data", "* self.rows_at_risk\n", "\n"),
+    "radius without log(P/δ)": ("_kl", "up(up(self.log_union + mixture) / visits.low)", "up(mixture / visits.low)"),
+    "radius of one row only": ("_kl", "* max(rows, 1)) / claim.delta", ") / claim.delta"),
     "radius of the outcomes seen only": (
-        "_data",
-        'k, most, n = self.slots["possible"][row]',
-        "k, most, n = len(counts)",
+        "_kl",
+        "mixture_radii(counts, sizes, claim.possible[numbers], claim.most[numbers])",
+        "mixture_radii(counts, sizes, sizes, sizes)",
     ),
-    "at most m outcomes, without the share": ("_data", "share * likelihood", "likelihood"),
-    "unseen outcomes left out": ("_data", "if len(happened) == self.most(row) else", "if happened else"),
-    "radius of rewards without log(P/δ)": ("_data", "+ regret) / n)\n\n\ndef", "* 0 + regret) / n)\n\n\ndef"),
+    "at most m outcomes, without the share": (
+        "_ball",
+        "radii - where(sets, share,",
+        "radii - where(sets, Interval.of(0.5).log(),",
+    ),
+    "unseen outcomes left out": ("_claim", "== self.most[layer.start : layer.stop]", "> 0"),
+    "radius of rewards without log(P/δ)": ("_ball", "up(up(log_union + regret.high)", "up(up(0.0 + regret.high)"),
     "largest mean of what was seen": (
         "_ball",
-        "top, n = max(f), sum(counts)\n    seen = [i for i, count in enumerate(counts) if count]\n    if radius",
-        "n = sum(counts)\n    seen = [i for i, count in enumerate(counts) if count]\n    top = max(f[i] for i in "
-        "seen or range(len(f)))\n    if radius",
+        "    top = f.max(axis=0)\n    depths",
+        "    top = np.where((ball.tallies > 0.0) | (ball.visits == 0.0), f, f.min(axis=0)).max(axis=0)\n    depths",
     ),
-    "dual without the radius": ("_ball", "(logs - radius).expm1()", "logs.expm1()"),
-    "dual of half a unit too deep": ("_ball", "depth * w * (logs", "1.5 * depth * w * (logs"),
+    "dual without the radius": ("_ball", "down(mean - ball.radius)", "down(mean)"),
+    "dual of half a unit too deep": ("_ball", "gain = down(depth * gain)", "gain = down(1.5 * depth * gain)"),
     "a reward at one end of its range": (
-        "_plan",
-        "for reward in (least, most))\n\n    def _ends",
-        "for reward in (least, least))\n\n    def _ends",
+        "_intervals",
+        "power(beta, least, origin), power(beta, most, origin)",
+        "power(beta, least, origin), power(beta, least, origin)",
     ),
     "elsewhere as good as the best": (
-        "_plan",
-        "(max, min) if self.positive else (min, max)",
-        "(min, max) if self.positive else (max, min)",
+        "_pairs",
+        "(np.max, np.min) if self.sign > 0 else (np.min, np.max)",
+        "(np.min, np.max) if self.sign > 0 else (np.max, np.min)",
     ),
     "one action forgotten": (
-        "_plan",
-        "max(optimistic.values()) if positive else min(optimistic.values())",
-        "next(iter(optimistic.values()))",
+        "_kl",
+        "optimistic.max(axis=2) if sign > 0 else optimistic.min(axis=2)",
+        "optimistic[:, :, 0]",
     ),
     "the last allowed action forgotten": (
-        "_data",
-        "return [a for a in range(self.n_actions) if mask[a]]",
-        "return [a for a in range(self.n_actions) if mask[a]][:1]",
+        "_kl",
+        "~claim.permitted(h, states)]",
+        "~claim.permitted(h, states) | (np.cumsum(claim.permitted(h, states), axis=1) > 1)]",
     ),
-    "the policy valued optimistically": ("_plan", "later.policy, not positive, limit", "later.policy, positive, limit"),
+    "the policy valued optimistically": ("_kl", "low[own], later.policy, -sign)", "low[own], later.policy, sign)"),
     "top of the policy's lower bound": (
-        "_plan",
-        "now.top[s] = min(rows[chosen].mean(later.top, True, limit), optimum)",
-        "now.top[s] = policy",
+        "_kl",
+        "now.top[:, states] = np.minimum(top, optimum)",
+        "now.top[:, states] = policy",
     ),
-    "top of the optimum's lower bound": ("_plan", "now.top[s] = max(min([policy]", "now.top[s] = min(min([policy]"),
-    "same without e^{βr}": (
-        "_plan",
-        "row.products(top, True, limit)",
-        "row.products(bottom, True, limit)",
+    "top of the optimum's lower bound": (
+        "_kl",
+        "now.top[:, states] = np.maximum(top, optimum)",
+        "now.top[:, states] = np.minimum(top, optimum)",
     ),
+    "same without e^{βr}": ("_pairs", "np.minimum(ball.high * top,", "np.minimum(ball.high * bottom,"),
     "same below its root": (
-        "_plan",
-        "if row.extreme(excess, True) <= 0:",
-        "if True:\n                return 1 + (level - 1) / 2\n            if False:",
+        "_pairs",
+        "    return np.where(largest > start, level, largest)",
+        "    return np.where(largest > start, 1.0 + (level - 1.0) / 2.0, largest)",
     ),
-    "deviations ignored": (
-        "_plan",
-        "worst = max(worst, self.deviation(row, rows[chosen], later, limit, first))",
-        "pass",
+    "deviations ignored": ("_kl", "            if at[0].size:\n", "            if False:\n"),
+    "returns cut without what was paid before": (
+        "_kl",
+        "room - paid - step * (Fraction(high) - Fraction(low))",
+        "room - paid",
     ),
-    "returns cut without what was paid before": ("_plan", "least - paid - step * (high - low)", "least - paid"),
-    "one corner only": ("_plan", "in product((False, True), repeat=len(both)):", "in [(False,) * len(both)]:"),
-    "what is not shared at its lower end": (
-        "_plan",
-        "least, most = list(bottom), list(top)",
-        "least, most = list(bottom), list(bottom)",
+    "one corner only": (
+        "_pairs",
+        "in product((0, 1), repeat=len(ends)):",
+        "in [(0,) * len(ends)]:",
     ),
+    "what is not shared at its lower end": ("_pairs", "up(ratio[to] * top[to])", "up(ratio[to] * bottom[to])"),
     "ratio of the plain bounds halved": (
-        "_plan",
-        "min(self.quotient(optimum, policy), worst)",
-        "min(1 + (self.quotient(optimum, policy) - 1) / 2, worst)",
+        "_kl",
+        "plain, worst = self.over(optimum, policy),",
+        "plain, worst = 1.0 + (self.over(optimum, policy) - 1.0) / 2.0,",
     ),
     "box of the pair lemma closed": (
         "_pairs",
-        "high = {j: ONE if j == ref else d[j, ref] for j in base.tally}",
-        "high = dict(low)",
+        "        ends = later.box(base.to, ref)\n",
+        "        ends = (later.box(base.to, ref)[0],) * 2\n",
     ),
-    "moves that lose mass": (
-        "_pairs",
-        "/ sum(map(arb, move[i].values()), arb(0))",
-        "/ sum(map(arb, move[i].values()), arb(1))",
-    ),
+    "moves that lose mass": ("_pairs", "value * (1.0 + sign * slack)", "value * (1.0 - sign * 0.1)"),
     "the optimum compared as the policy": (
         "_pairs",
-        "worst = max(worst, self.compare(self.row(h, z, a), own[w], later.d, later.r, known))",
-        "pass",
+        "            if at.size:\n                other, mine",
+        "            if False:\n                other, mine",
     ),
-    "gains without deviations": ("_pairs", "elif (times := self._first(h, s, a)) > 1:", "elif (times := ONE) > 1:"),
+    "gains without deviations": (
+        "_pairs",
+        "        if len(s):\n            rows, gains",
+        "        if False:\n            rows, gains",
+    ),
     "gains of the policy's action halved": (
         "_pairs",
-        "if times > 1:\n                gains[a] = times",
-        "if times > 1:\n                gains[a] = 1 + (times - 1) / 2",
+        "times[mine, chosen[mine]] = self._same(h, mine, chosen[mine], later)",
+        "times[mine, chosen[mine]] = 1.0 + (self._same(h, mine, chosen[mine], later) - 1.0) / 2.0",
     ),
-    "relative weights without a box": ("_pairs", "(1 / later.d[ref, y], later.d[y, ref])", "(ONE, ONE)"),
-    "relations of elsewhere at their smallest": ("_pairs", "table[end, s] = max(", "table[end, s] = min("),
-    "two unseen states are one": (
+    "relative weights without a box": (
         "_pairs",
-        "table[end, end] = max(table[s, end] for s in states)",
-        "table[end, end] = ONE",
+        "rho, (low, high) = self.rho[mine.to], self.later.box(mine.to, mine.frequent())",
+        "rho, (low, high) = self.rho[mine.to], np.ones((2, *mine.to.shape))",
     ),
+    "relations of elsewhere at their smallest": (
+        "_pairs",
+        "closed[:many, many], closed[many, :many] = table.max(axis=1), table.max(axis=0)",
+        "closed[:many, many], closed[many, :many] = table.min(axis=1), table.min(axis=0)",
+    ),
+    "two unseen states are one": ("_pairs", "closed[many, many] = table.max()", "closed[many, many] = 1.0"),
     "relations of the occupied states halved": (
         "_pairs",
-        "d[x, y] = min(apart[x, y], r[x, y])",
-        "d[x, y] = min(apart[x, y], r[x, y]) / 2",
+        "d = np.where(x == y, exact(1.0), np.minimum(apart, r))",
+        "d = np.where(x == y, exact(1.0), np.minimum(apart, r) / 2.0)",
     ),
 }
 
-ORDER = ["_ball", "_data", "_plan", "_pairs"]
+ORDER = ["_intervals", "_claim", "_ball", "_pairs", "_kl"]
 
 
 @contextmanager
 def mutated(file, old, new):
     """The modules of the verifier with one change in one of them, executed again in their order."""
-    modules = {name: sys.modules[f"{rigorous.__name__}.{name}"] for name in ORDER}
+    modules = {name: sys.modules[f"{verification.__name__}.{name}"] for name in ORDER}
     before = {name: dict(module.__dict__) for name, module in modules.items()}
     sources = {name: Path(module.__file__).read_text() for name, module in modules.items()}
     assert sources[file].count(old) == 1, "the mutant does not fit the source any more"

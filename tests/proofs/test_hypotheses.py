@@ -13,6 +13,7 @@ from reference.noisy import shop, walk
 
 import entropic_bpi as eb
 from entropic_bpi.verification._file import content_of
+from entropic_bpi.verification.rigorous import balls
 
 EPISODES = [1, 10, 60, 300, 2000]
 
@@ -40,7 +41,8 @@ def run(source, rng, **options):
     options.setdefault("eps", 1e-6)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return eb.identify(source, stationary=bool(rng.integers(2)), **options, **budget).certificate
+        options.setdefault("stationary", bool(rng.integers(2)))
+        return eb.identify(source, **options, **budget).certificate
 
 
 def model(rng):
@@ -126,17 +128,23 @@ def failures(certificate):
     return failed
 
 
+def check_numbers(kind, many):
+    """Of doubles and of balls."""
+    for certificate in islice(certificates(kind), many):
+        assert failures(certificate) == []
+        with balls():
+            assert failures(certificate) == []
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_numbers_of_the_verifier_pass_the_checks_of_the_proofs(kind):
-    for certificate in islice(certificates(kind), 2):
-        assert failures(certificate) == []
+    check_numbers(kind, 2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_numbers_of_500_certificates_of_each_kind_pass_the_checks_of_the_proofs(kind):
-    for certificate in islice(certificates(kind), 500):
-        assert failures(certificate) == []
+    check_numbers(kind, 500)
 
 
 # -- a verifier with a mistake -----------------------------------------------------------------------------------------
@@ -153,12 +161,7 @@ def contents_for_mutants():
     ]
 
 
-SAMPLE = list(MUTANTS)[::4]
-
-
-@pytest.mark.parametrize(
-    "mutant", [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.slow) for name in MUTANTS]
-)
+@pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_verifier_with_a_mistake_fails_a_check_of_the_proofs(mutant):
     contents = contents_for_mutants()
     with mutated(*MUTANTS[mutant]):

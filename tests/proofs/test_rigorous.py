@@ -8,19 +8,23 @@ from itertools import count, islice
 
 import numpy as np
 import pytest
-from flint import arb, ctx
+from flint import arb
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 from reference import kl as reference
 from reference.noisy import walk
+from strict import Strict
 from test_hypotheses import KINDS, certificates, evar, random_rewards, run
 from typer.testing import CliRunner
 
 import entropic_bpi as eb
 from entropic_bpi import cli
+from entropic_bpi.verification import rigorous
+from entropic_bpi.verification._ball import Rows, mixture_radii
 from entropic_bpi.verification._file import content_of
-from entropic_bpi.verification.rigorous import _ball, _data, prove
+from entropic_bpi.verification._intervals import Doubles, arithmetic
+from entropic_bpi.verification.rigorous import Balls, balls, prove
 
 NAMES = ("lower", "upper", "gap")
 
@@ -29,6 +33,16 @@ def evar_of_random_rewards(rng):
     env, law = walk(), str(rng.choice(["random", "random-pair"]))
     options = {"horizon": int(rng.integers(1, 3)), "reward_range": env.reward_range, "reward_law": law}
     return run(env, rng, risk=eb.EVaR(float(rng.choice([0.1, 0.5]))), eps=0.3, **options)
+
+
+def noise(rng):
+    """A shop whose demand is unknown; what exceeds the stock is not seen."""
+    mdp = eb.FiniteMDP.from_noise(
+        range(4), range(3), range(4), rng.dirichlet(np.ones(4)),
+        lambda s, a, w: (max(min(s + a, 3) - w, 0), float(min(min(s + a, 3), w)) - 0.5 * a),
+        horizon=int(rng.integers(1, 4)), start=0,
+    )  # fmt: skip
+    return run(mdp, rng, noise="model", stationary=True)
 
 
 def and_again(kind, rng):
@@ -74,18 +88,18 @@ def check_honest(kind, many):
         assert ordinary.gap >= proved.gap - room
 
 
-@pytest.mark.parametrize("kind", [*KINDS, evar_of_random_rewards])
+@pytest.mark.parametrize("kind", [*KINDS, evar_of_random_rewards, noise])
 def test_honest_certificates_are_proved(kind):
     check_honest(kind, 5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [*KINDS, evar_of_random_rewards])
+@pytest.mark.parametrize("kind", [*KINDS, evar_of_random_rewards, noise])
 def test_1000_honest_certificates_of_each_kind_are_proved(kind):
     check_honest(kind, 1000)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, evar_of_random_rewards])
+@pytest.mark.parametrize("kind", [*KINDS, evar_of_random_rewards, noise])
 def test_a_claim_that_is_better_by_one_unit_in_the_last_place_is_refused(kind):
     content = content_of(next(certificates(kind)))
     bounds, _ = prove(content)
@@ -109,12 +123,19 @@ def test_what_the_ordinary_verifier_refuses_is_refused():
 
 
 def test_what_is_not_covered_is_said():
-    content = content_of(next(certificates(KINDS[0])))
-    bounds, problems = prove({**content, "method": "bernstein"})
+    options = {"beta": -1.0, "eps": 0.3, "delta": 0.1, "max_episodes": 20, "seed": 1}
+    claim = eb.identify(eb.instances.risky_bridge(horizon=4), method="bernstein", **options).certificate
+    bounds, problems = prove(content_of(claim))
     assert all(map(math.isnan, bounds))
     assert problems == ["rigorous=True does not cover method 'bernstein'"]
-    content["problem"]["something new"] = 1
-    assert prove(content)[1] == ["rigorous=True does not cover the declaration 'something new'"]
+
+
+def test_what_cannot_be_enclosed_is_not_proved(monkeypatch):
+    monkeypatch.setattr(rigorous, "risk_bounds", lambda *_: 1 / 0)
+    bounds, problems = prove(content_of(next(certificates(KINDS[0]))))
+    assert all(map(math.isnan, bounds))
+    assert problems == ["the bounds cannot be enclosed: ZeroDivisionError('division by zero')"]
+    assert arithmetic.get() is Doubles
 
 
 def test_a_missing_library_is_named(monkeypatch):
@@ -139,6 +160,10 @@ def test_the_command_proves(tmp_path):
 # -- the parts, against fifty digits -----------------------------------------------------------------------------------
 
 
+def exactly(x):
+    return mpf(x.str(60, radius=False))
+
+
 @settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.one_of(st.just(0), st.integers(1, 10**8)), st.floats(-3, 3)), min_size=2, max_size=6),
@@ -147,8 +172,9 @@ def test_the_command_proves(tmp_path):
 @example([(13, -1.0), (19, -0.486), (13, -0.0124), (0, 0.0)], 0.507)  # F is nearly flat for small w
 def test_the_largest_mean_over_a_ball_is_enclosed_from_above_and_tight(outcomes, radius):
     counts, f = map(list, zip(*outcomes, strict=True))
-    with ctx.workprec(_ball.PRECISION):
-        bound = _ball.float_above(_ball.highest_mean(counts, arb(radius), [arb(value) for value in f]))
+    with balls(), np.errstate(all="ignore"):
+        rows = Rows(np.array([len(f)]), np.zeros(len(f), dtype=int), np.array(counts), Balls.exact(np.array([radius])))
+        bound = Balls.double(rows.extreme_means(Balls.exact(np.array(f)), 1), 1).item()
     exact = reference.ball_max_mpmath(counts, f, radius) if any(counts) else max(f)
     assert mpf(bound) - exact >= -(mpf(10) ** -40)  # the oracle's own precision
     assert bound - float(exact) <= 1e-13 * (1.0 + max(map(abs, f)))
@@ -156,19 +182,29 @@ def test_the_largest_mean_over_a_ball_is_enclosed_from_above_and_tight(outcomes,
 
 @settings(max_examples=40)
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=6), st.integers(0, 40))
-def test_the_likelihoods_give_the_mixture_radius(counts, unseen):
+def test_the_mixture_radius_is_enclosed_from_above(counts, unseen):
     k = max(len(counts) + unseen, 2)
-    with ctx.workprec(_ball.PRECISION), mp.workdps(60):
-        n, priors = sum(counts), (arb(1) / k**2, arb(1) / k, arb(0.5), arb(1))
-        mixture = sum((_data.likelihood(counts, k, a) / 4 for a in priors), arb(0))
-        radius = sum((c * (arb(c) / n).log() for c in counts), arb(0)) - mixture.log()
-        exact = mpf(_ball.upper(radius).str(50, radius=False)) - reference.mixture_radius_mpmath(counts, k)
-        assert abs(exact) <= mpf(10) ** -25
+    with balls(), mp.workdps(60):
+        sizes, cells = np.array([len(counts)]), np.array([k])
+        (radius,) = mixture_radii(np.array(counts), sizes, cells, cells)
+        room = exactly(radius) - reference.mixture_radius_mpmath(counts, k)
+        assert -(mpf(10) ** -25) <= room <= mpf(10) ** -9
 
 
 @given(st.floats(1e-300, 1e300), st.floats(0.1, 10))
-def test_floats_are_rounded_outwards(x, y):
-    with ctx.workprec(_ball.PRECISION):
+def test_doubles_are_rounded_outwards(x, y):
+    with balls():
         value = arb(x) / arb(y)
-        assert arb(_ball.float_below(value)) <= value <= arb(_ball.float_above(value))
-        assert _ball.float_above(value) <= math.nextafter(math.nextafter(_ball.float_below(value), math.inf), math.inf)
+        below, above = (Balls.double(value, side).item() for side in (-1, 1))
+        assert arb(below) <= value <= arb(above)
+        assert above <= math.nextafter(math.nextafter(below, math.inf), math.inf)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, evar_of_random_rewards, noise])
+def test_no_ball_is_rounded_and_no_comparison_is_uncertain(kind, monkeypatch):
+    for claim in islice(honest(kind), 3):
+        content = content_of(claim)
+        bounds = prove(content)
+        with monkeypatch.context() as patch:
+            patch.setattr(rigorous, "arb", Strict)
+            assert prove(content) == bounds

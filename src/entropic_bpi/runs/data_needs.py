@@ -13,7 +13,7 @@ All of this is a forecast from what was seen so far. It suggests where to look, 
 import math
 import sys
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.runs.loop import Identification
 from entropic_bpi.runs.walk import walk_observed
 from entropic_bpi.tools.checks import check_integer, check_positive
-from entropic_bpi.types import Summarised, Transitions, refuse_attribute
+from entropic_bpi.types import Summarised, Transitions
 
 _FIRST_TRIES = 100
 _MOST_DOUBLINGS = 24
@@ -45,9 +45,6 @@ class Row(NamedTuple):
     visits: int
     gap_reduction: float
     visits_needed: int
-
-    def __getattr__(self, name: str) -> NoReturn:
-        refuse_attribute(self, name)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ NumPy, on all states and actions of a step at once, and no compiled code of its 
 - ``_measures``: the entropic value at risk, the law of the return of policies, and an appraisal of several of them;
 - ``_explored``: those of explorations, for all rewards at once;
 - ``_bernstein``: those of the Bernstein method;
-- ``rigorous``: the bounds of the KL method once more, in ball arithmetic.
+- ``rigorous``: the formulas of the KL method once more, in ball arithmetic.
 
 The tests hold a version in plain Python that computes one number after another. The two agree on every kind of
 certificate, and on forged ones.
@@ -52,8 +52,8 @@ from entropic_bpi.verification._bernstein import bernstein_bounds
 from entropic_bpi.verification._claim import Bounds, Claim
 from entropic_bpi.verification._explored import explored_bounds, explored_gap
 from entropic_bpi.verification._file import APPRAISAL, Rejected, content_of, read
-from entropic_bpi.verification._kl import Report, bounds_at
-from entropic_bpi.verification._measures import check_appraisal, evar_bounds
+from entropic_bpi.verification._kl import Report
+from entropic_bpi.verification._measures import check_appraisal, risk_bounds
 
 __all__ = ["Verification", "verify"]
 
@@ -105,10 +105,10 @@ def _bounds_of(claim: Claim, report: Report) -> Bounds:
         return bernstein_bounds(claim, report)
     if claim.explored is not None:
         return explored_bounds(claim, report)
-    if claim.alpha is not None:
-        return evar_bounds(claim, claim.alpha, claim.cells or [], report)
-    bounds = Bounds(*bounds_at(claim, claim.beta, None if claim.test == "explored" else claim.test, report))
-    return replace(bounds, gap=min(bounds.gap, explored_gap(claim))) if claim.test == "explored" else bounds
+    if claim.test == "explored":
+        bounds = risk_bounds(claim, None, report)
+        return replace(bounds, gap=min(bounds.gap, explored_gap(claim)))
+    return risk_bounds(claim, claim.test, report)
 
 
 def _report_to(progress: Progress | None, claim: Claim) -> Report:
@@ -128,8 +128,8 @@ def verify(certificate_or_path: Any, *, rigorous: bool = False, progress: Progre
         A certificate or an appraisal, or the file that it was saved to (``.json``, or compressed ``.json.gz``). Of an
         appraisal, the bounds of the result are those of the certificate in it; all of its table is checked.
     rigorous : bool
-        Compute the bounds a second time in ball arithmetic, by other code, and compare them with the claim without any
-        tolerance. The bounds of the result are then those that are proved; a claim that goes beyond them, be it by
+        Compute the bounds a second time, by the same formulas in ball arithmetic, and compare them with the claim without
+        any tolerance. The bounds of the result are then those that are proved; a claim that goes beyond them, be it by
         rounding, is not ``ok``. Only for ``method="kl"``; needs python-flint (``pip install 'entropic-bpi[rigorous]'``).
     progress : callable, optional
         Called as ``progress(done, total)`` after each step of the recursion.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -10,14 +11,13 @@ from itertools import product
 
 import numpy as np
 
-from entropic_bpi.verification._intervals import Interval, below, down, error_of_mean, up, where
+from entropic_bpi.verification._intervals import Interval, below, doubles, down, error_of_mean, exact, up, where
 
 # The best w can be as small as the values are far apart; below this it changes nothing that doubles can tell.
 _SMALLEST_W, _LARGEST_W = 1e-150, 1e30
 _CLOSE = 1e-6  # relative distance from the root at which one more step of Newton's method is the last
 _MOST_STEPS = 200
 _AT_ONCE = 2**15  # outcomes that are worked on together: few enough for the caches of a processor
-_EXACT = 2**53
 _ANYTHING = np.array([0.0, 1.0]).reshape(2, 1, 1)  # of a probability
 
 # -- radii ------------------------------------------------------------------------------------------------------------
@@ -43,12 +43,6 @@ def stirling_error(x: Interval) -> Interval:
     for term in _STIRLING:
         total = total * square + term
     return moved + total * inverse
-
-
-def _float_of(n: np.ndarray) -> Interval:
-    """Integers as floats."""
-    nearest, rounded = n.astype(float), n > _EXACT
-    return Interval(np.where(rounded, down(nearest), nearest), np.where(rounded, up(nearest), nearest))
 
 
 def _ascent(n: Interval, a: Interval) -> Interval:
@@ -79,12 +73,15 @@ def mixture_radii(counts: np.ndarray, sizes: np.ndarray, k: np.ndarray, most: np
     all_k, all_most = np.repeat(k, sizes), np.repeat(np.minimum(most, k), sizes)
     # Most files have few different counts, so each is worked on once.
     (different, *parts), back = np.unique([counts, all_k, all_most], axis=1, return_inverse=True)
-    seen = _ascent(_float_of(different), _priors(*parts)[1])[:, back.ravel()]
+    seen = _ascent(Interval.of_integers(different), _priors(*parts)[1])[:, back.ravel()]
     (visits, *parts), back = np.unique([row_sums(counts, sizes), k, np.minimum(most, k)], axis=1, return_inverse=True)
     cells, a = _priors(*parts)
-    radii = _ascent(_float_of(visits), cells * a)[:, back.ravel()] - total(seen)
+    radii = _ascent(Interval.of_integers(visits), cells * a)[:, back.ravel()] - total(seen)
     rank = np.arange(len(counts)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    share = total((_float_of(all_most - rank) / _float_of(all_k - rank)).log()) + Interval.of(0.5).log()
+    share = (
+        total((Interval.of_integers(all_most - rank) / Interval.of_integers(all_k - rank)).log())
+        + Interval.of(0.5).log()
+    )
     fewer, sets = most < k, np.arange(5)[:, None] == 4
     radii = radii - where(sets, share, Interval.of(np.where(fewer, 0.125, 0.25)).log())
     radii = where(sets & ~fewer, Interval.of(np.inf), radii)
@@ -94,18 +91,18 @@ def mixture_radii(counts: np.ndarray, sizes: np.ndarray, k: np.ndarray, most: np
 
 def _priors(k: np.ndarray, most: np.ndarray) -> tuple[Interval, Interval]:
     """Return the number of outcomes and the a of each prior, (5, N); that on sets of outcomes is the last one."""
-    cells, half, one = _float_of(k), Interval.of(np.full(len(k), 0.5)), Interval.of(np.ones(len(k)))
+    cells, half, one = Interval.of_integers(k), Interval.of(np.full(len(k), 0.5)), Interval.of(np.ones(len(k)))
     usual = [one / (cells * cells), one / cells, half, one, half]
     a = Interval(np.stack([part.low for part in usual]), np.stack([part.high for part in usual]))
-    return where(np.arange(5)[:, None] == 4, _float_of(most), cells), a
+    return where(np.arange(5)[:, None] == 4, Interval.of_integers(most), cells), a
 
 
 def betting_radii(n: np.ndarray, log_union: float) -> np.ndarray:
     """x = (log(2/δ') + c₂(n)) / n, rounded up, with c₂(n) = log(√π Γ(n+1) / Γ(n+½)), whose large terms cancel exactly."""
-    visits = _float_of(n)
+    visits = Interval.of_integers(n)
     ratio = visits * (Interval.of(1.0) / (visits * 2.0 + 1.0)).log1p() + (visits + 1.0).log() * 0.5
     ratio = ratio - 0.5 + stirling_error(visits + 1.0) - stirling_error(visits + 0.5)
-    regret = ratio + Interval(np.pi, up(np.pi)).log() * 0.5
+    regret = ratio + Interval(exact(np.pi), exact(math.nextafter(np.pi, 4.0))).log() * 0.5
     return up(up(log_union + regret.high) / visits.low)
 
 
@@ -144,7 +141,7 @@ class Balls:
 
     @cached_property
     def shares(self) -> np.ndarray:
-        return self.tallies / np.maximum(self.visits, 1.0)
+        return exact(self.tallies) / np.maximum(self.visits, 1.0)
 
     @cached_property
     def is_cut(self) -> np.ndarray:
@@ -181,7 +178,7 @@ class Rows:
             mine = np.flatnonzero(kind == size)
             self.kind[mine], self.column[mine] = number, np.arange(len(mine))
             outcome = np.arange(min(steps[size], sizes[mine].max()))[:, None]
-            filled, ones = outcome < sizes[mine], np.ones((len(outcome), len(mine)))
+            filled, ones = outcome < sizes[mine], exact(np.ones((len(outcome), len(mine))))
             at = begin[mine] + np.where(filled, outcome, 0)
             seen = np.where(filled, tallies[at], 0).astype(float)
             self.positions.append(at)
@@ -229,14 +226,20 @@ class Rows:
                 at = mine[first : first + at_once]
                 yield at, [self.balls[self.kind[some[at[0]]]].take(self.column[some[at]]) for some in rows]
 
+    def over(self, function: Callable[..., np.ndarray], *rows: np.ndarray) -> np.ndarray:
+        """Return a number for each row, or for each of several lists: ``function(at, balls, …)`` of a few at a time."""
+        found = exact(np.zeros(len(rows[0])))
+        for at, balls in self.joint(*rows):
+            found[at] = function(at, *balls)
+        return found
+
     def extreme_means(self, values: np.ndarray, side: int) -> np.ndarray:
         """Bounds on the means of ``values``, one of each outcome, over the balls of all rows."""
-        means = np.empty(len(self.kind))
-        rows = np.arange(len(means))
-        for at, ball in self.batches(rows):
-            positions = self.positions[self.kind[at[0]]][:, self.column[at]]
-            means[at] = extreme_mean(ball, values[positions], side)
-        return means
+
+        def mean(at: np.ndarray, ball: Balls) -> np.ndarray:
+            return extreme_mean(ball, values[self.positions[self.kind[at[0]]][:, self.column[at]]], side)
+
+        return self.over(mean, np.arange(len(self.kind)))
 
 
 # -- means ------------------------------------------------------------------------------------------------------------
@@ -248,6 +251,7 @@ def good_w(shares: np.ndarray, depths: np.ndarray, x: np.ndarray, guess: np.ndar
     F(w) = Σ p log1p(d/w) + log Σ p / (1 + d/w) decreases; 0 if it never exceeds x. Any answer is safe. A ``guess`` that is
     not positive is none.
     """
+    shares, depths, x = doubles(shares), doubles(depths), doubles(x)
     mean = (shares * depths).sum(axis=0)
     variance = (shares * (depths - mean) ** 2).sum(axis=0)
     spread = np.sqrt(np.where(variance > 0.0, variance, mean * mean) / (2.0 * x))
@@ -313,7 +317,7 @@ def highest_mean(ball: Balls, f: np.ndarray, guess: np.ndarray | None = None) ->
     gain = down(w * below(np.expm1(down(mean - ball.radius))))
     if (limit := np.flatnonzero(w == 0.0)).size:
         p = ball.shares[:, limit]
-        logs = np.log(np.where(p > 0.0, depths[:, limit], 1.0))
+        logs = np.log(exact(np.where(ball.tallies[:, limit] > 0.0, depths[:, limit], 1.0)))
         mean = -(p * logs).sum(axis=0) * (1.0 + error)
         gain[limit] = down(below(np.exp(-up(mean + ball.radius[limit]))))
     gain = down(depth * gain)
@@ -331,10 +335,10 @@ def _depths(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
     Each rounded down, which only lowers the gain.
     """
     top = f.max(axis=0)
-    depths = np.where(ball.tallies > 0.0, np.maximum(0.0, down(top - f)), 0.0)
+    depths = exact(np.where(ball.tallies > 0.0, np.maximum(0.0, down(top - f)), 0.0))
     depth = depths.max(axis=0)
     unit = np.where(depth > 0.0, depth, 1.0)
-    return top, depth, np.where(depths < depth, np.maximum(0.0, down(depths / unit)), depth > 0.0)
+    return top, depth, exact(np.where(depths < depth, np.maximum(0.0, down(depths / unit)), depth > 0.0))
 
 
 def extreme_mean(ball: Balls, f: np.ndarray, side: int) -> np.ndarray:
@@ -346,11 +350,12 @@ def tilted_mean(
     ball: Balls, g: np.ndarray, rho: np.ndarray, weights: np.ndarray, guess: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Σ q v ρ / Σ q v for weights v at the q of the ball with the largest mean of ``g``, and its w; approximate."""
-    _, _, depths = _depths(ball, g)
-    w = good_w(ball.shares, depths, ball.radius, guess)
+    depths = doubles(_depths(ball, g)[2])
+    shares, radius, rho, weights = map(doubles, (ball.shares, ball.radius, rho, weights))
+    w = good_w(shares, depths, radius, guess)
     # Where all that was seen is at the top, w is 0, and every scale of the shares has the largest mean.
-    distance = np.where(ball.shares > 0.0, depths + np.where(depths.any(axis=0), w, 1.0), 1.0)
-    q = ball.shares / distance * np.exp((ball.shares * np.log(distance)).sum(axis=0) - ball.radius)
+    distance = np.where(shares > 0.0, depths + np.where(depths.any(axis=0), w, 1.0), 1.0)
+    q = shares / distance * np.exp((shares * np.log(distance)).sum(axis=0) - radius)
     first = np.argmax(g, axis=0)
     q[first, np.arange(len(first))] += np.maximum(0.0, 1.0 - q.sum(axis=0))
     cut = np.flatnonzero(ball.is_cut)

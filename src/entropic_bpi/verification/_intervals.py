@@ -4,12 +4,17 @@ Everything here takes single numbers or arrays of them. +, -, *, / and sqrt are 
 float is past the exact result. exp, log, log1p and expm1 are not: C libraries document errors of 1 or 2 units in the last
 place, the vector instructions that NumPy uses errors below 4. They are given 8: |x|·2⁻⁴⁹ is at least that.
 
+The numbers may be others than doubles, see :data:`arithmetic`; the formulas are the same.
+
 An operation whose result is not defined gives NaN, which passes through every later one and fails every comparison with a
 claim.
 """
 
 from __future__ import annotations
 
+import math
+from contextvars import ContextVar
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,21 +23,57 @@ LARGEST_EXPONENT = 600.0  # of e^{βr}, which must stay a float
 
 _ULPS = 2.0**-49
 _HALF_UNIT = 2.0**-53
+_EXACT = 2**53  # integers up to this one are doubles
 
 Numbers = Any  # a float or an array of floats
 
 
-def up(x: Numbers) -> Numbers:
-    return np.nextafter(x, np.inf)
+class Doubles:
+    """Numbers are doubles. What was computed with one operation is less than one double away from the exact result."""
+
+    @staticmethod
+    def exact(x: Numbers) -> Numbers:
+        """Numbers that are given as doubles."""
+        return x
+
+    @staticmethod
+    def toward(x: Numbers, side: int) -> Numbers:
+        """A number that the exact result is certainly not above (``side`` 1) or not below (``side`` -1)."""
+        return np.nextafter(x, side * np.inf)
+
+    @staticmethod
+    def double(x: Numbers, side: int) -> Numbers:
+        """A double that is not below or not above a number."""
+        return x
 
 
-def down(x: Numbers) -> Numbers:
-    return np.nextafter(x, -np.inf)
+arithmetic: ContextVar[Any] = ContextVar("arithmetic", default=Doubles)
+"""What numbers are: doubles, or enclosures (:mod:`entropic_bpi.verification.rigorous`)."""
+
+
+def exact(x: Numbers) -> np.ndarray:
+    return arithmetic.get().exact(x)
 
 
 def toward(x: Numbers, side: int) -> Numbers:
-    """The next float above (``side`` 1) or below (``side`` -1)."""
-    return np.nextafter(x, side * np.inf)
+    return arithmetic.get().toward(x, side)
+
+
+def double(x: Numbers, side: int) -> Numbers:
+    return arithmetic.get().double(x, side)
+
+
+def up(x: Numbers) -> Numbers:
+    return toward(x, 1)
+
+
+def down(x: Numbers) -> Numbers:
+    return toward(x, -1)
+
+
+def doubles(x: Numbers) -> np.ndarray:
+    """Roughly the same numbers, for searches."""
+    return np.asarray(x).astype(float, copy=False)
 
 
 def above(x: Numbers) -> Numbers:
@@ -52,6 +93,16 @@ def error_of_mean(terms: int) -> float:
     return (2 * terms + 30) * _HALF_UNIT
 
 
+def double_above(x: Any) -> float:
+    """The smallest double that is not below a fraction."""
+    nearest = float(x)
+    return math.nextafter(nearest, math.inf) if nearest < x else nearest
+
+
+def double_below(x: Any) -> float:
+    return -double_above(-x)
+
+
 class Interval:
     """All numbers from ``low`` to ``high``; operations contain every result for every number of the operands."""
 
@@ -65,10 +116,14 @@ class Interval:
         if isinstance(x, Interval):
             return x
         if not isinstance(x, (float, np.ndarray)):
-            # A fraction lies between the float nearest to it and a neighbour of that one: nothing wider is needed.
-            nearest = float(x)
-            return cls(down(nearest) if nearest > x else nearest, up(nearest) if nearest < x else nearest)
-        return cls(x, x)
+            return cls(exact(double_below(x)), exact(double_above(x)))
+        return cls(exact(x), exact(x))
+
+    @classmethod
+    def of_integers(cls, n: np.ndarray) -> Interval:
+        nearest, rounded = n.astype(float), n > _EXACT
+        low, high = (np.where(rounded, np.nextafter(nearest, end), nearest) for end in (-np.inf, np.inf))
+        return cls(exact(low), exact(high))
 
     def __add__(self, other: Any) -> Interval:
         other = Interval.of(other)
@@ -104,16 +159,16 @@ class Interval:
         return Interval(least, up(np.sqrt(self.high)))
 
     def exp(self) -> Interval:
-        return Interval(np.maximum(0.0, below(np.exp(self.low))), above(np.exp(self.high)))
+        return Interval(np.maximum(exact(0.0), below(np.exp(exact(self.low)))), above(np.exp(exact(self.high))))
 
     def log(self) -> Interval:
-        return Interval(below(np.log(self.low)), above(np.log(self.high)))
+        return Interval(below(np.log(exact(self.low))), above(np.log(exact(self.high))))
 
     def log1p(self) -> Interval:
-        return Interval(below(np.log1p(self.low)), above(np.log1p(self.high)))
+        return Interval(below(np.log1p(exact(self.low))), above(np.log1p(exact(self.high))))
 
     def expm1(self) -> Interval:
-        return Interval(below(np.expm1(self.low)), above(np.expm1(self.high)))
+        return Interval(below(np.expm1(exact(self.low))), above(np.expm1(exact(self.high))))
 
     def sum(self) -> Interval:
         """Return the sum along the first axis.
@@ -126,10 +181,8 @@ class Interval:
 
 
 def _around(ends: list[Numbers]) -> Interval:
-    a, b, c, d = ends
-    return Interval(
-        down(np.minimum(np.minimum(a, b), np.minimum(c, d))), up(np.maximum(np.maximum(a, b), np.maximum(c, d)))
-    )
+    # Rounded first: only then a comparison is certain.
+    return Interval(reduce(np.minimum, map(down, ends)), reduce(np.maximum, map(up, ends)))
 
 
 def smallest(one: Interval, other: Interval) -> Interval:

@@ -1,7 +1,8 @@
 """KL method: bounds from the counts."""
 
 import math
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 import numpy as np
@@ -10,7 +11,18 @@ from entropic_bpi.verification import _ball
 from entropic_bpi.verification._ball import Balls, Rows, extreme_mean, mixture_radii, row_sums
 from entropic_bpi.verification._claim import Claim, Leaf, Outcomes
 from entropic_bpi.verification._file import Rejected
-from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, between, down, toward, up, where
+from entropic_bpi.verification._intervals import (
+    LARGEST_EXPONENT,
+    Interval,
+    between,
+    double,
+    double_above,
+    double_below,
+    exact,
+    toward,
+    up,
+    where,
+)
 from entropic_bpi.verification._pairs import PairCertificate, Sheet, other_action, same_action
 
 _SMALLEST_EXPONENT = 1e-5  # of |β|·range; below, a nearby β is used and the claim widened
@@ -43,10 +55,9 @@ def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> 
         raise Rejected("the bounds cannot be computed: they are not finite")
     offsets = [Fraction(claim.reward_range[0]) * duration for duration in claim.durations]
     least, most = claim.tail
-    lower = float(Interval.of(min(offsets) + Fraction(lower) - (bias if beta > stated else 0) + least).low)
-    upper = float(Interval.of(max(offsets) + Fraction(upper) + (bias if beta < stated else 0) + most).high)
-    width = float(up(upper - lower))
-    gap = float(Interval.of(Fraction(gap) + bias + most - least).high)
+    lower = double_below(min(offsets) + Fraction(lower) - (bias if beta > stated else 0) + least)
+    upper = double_above(max(offsets) + Fraction(upper) + (bias if beta < stated else 0) + most)
+    width, gap = double_above(Fraction(upper) - Fraction(lower)), double_above(Fraction(gap) + bias + most - least)
     return lower, upper, width if test is None else min(gap, width)
 
 
@@ -98,17 +109,12 @@ class KLRecursion:
         """
         claim, step = self.claim, max(0, h - self.claim.random_start)
         if claim.return_range is None:
-            return Interval(0.0, math.inf)
+            return Interval(exact(0.0), exact(math.inf))
         (low, high), (least, most) = claim.reward_range, claim.return_range
         paid, room = Fraction(low) * claim.horizon, Fraction(claim.return_room)
         lowest = Fraction(least) - room - paid - step * (Fraction(high) - Fraction(low))
         ends = [Interval.of(Fraction(self.beta) * end) for end in (lowest, Fraction(most) + room - paid)]
-        bottom, top = min(end.low for end in ends), max(end.high for end in ends)
-        beyond = LARGEST_EXPONENT + 1.0  # of no use, but not a float either
-        return Interval(
-            Interval.of(bottom).exp().low if bottom > -beyond else 0.0,
-            Interval.of(top).exp().high if top < beyond else math.inf,
-        )
+        return Interval(min(end.low for end in ends), max(end.high for end in ends)).exp()
 
     # -- what is known of the rows of a step ---------------------------------------------------------------------------
 
@@ -120,12 +126,13 @@ class KLRecursion:
             owner = np.repeat(np.arange(len(sizes)), sizes)
             kinds = np.bincount(owner, happened, len(sizes)).astype(np.int64)
             concerned = (sizes > 1) & (kinds > 0)
-            radii = claim.radii[layer] = np.full(len(sizes), np.inf)
+            radii = claim.radii[layer] = exact(np.full(len(sizes), np.inf))
             if concerned.any():
                 counts, sizes = outcomes.times[happened & concerned[owner]], kinds[concerned]
                 numbers = np.array(layer)[concerned]
                 mixture = mixture_radii(counts, sizes, claim.possible[numbers], claim.most[numbers])
-                radii[concerned] = up(up(self.log_union + mixture) / down(row_sums(counts, sizes).astype(float)))
+                visits = Interval.of_integers(row_sums(counts, sizes))
+                radii[concerned] = up(up(self.log_union + mixture) / visits.low)
         return outcomes, claim.radii[layer]
 
     def _rows_of(self, layer: range) -> tuple[Outcomes, Rows]:
@@ -265,40 +272,46 @@ class KLRecursion:
 
     def backup(self, h: int, rows: np.ndarray, gain: np.ndarray, values: np.ndarray, side: int) -> np.ndarray:
         """Return bounds from above (``side`` 1) or below (-1) on the mean of e^{βr} ``values`` after each row."""
-        limit, means, values = self.limit(h), np.empty(rows.size), values.ravel()
-        for at, ball in self.rows(h).batches(rows.ravel()):
+        limit, values = self.limit(h), values.ravel()
+
+        def mean(at: np.ndarray, ball: Balls) -> np.ndarray:
             f = values[ball.successors]
             if self.claim.rewards is None:
                 f = toward((ball.high if side > 0 else ball.low) * f, side)
             f = np.minimum(f, limit.high) if side > 0 else np.maximum(f, limit.low)
-            means[at] = extreme_mean(ball, f, side)
-        return toward(gain * means.reshape(rows.shape), side)
+            return extreme_mean(ball, f, side)
+
+        return toward(gain * self.rows(h).over(mean, rows.ravel()).reshape(rows.shape), side)
 
     def bounds(self, report: Report) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return bounds on the policy's value and the optimum less H times the smallest reward, and on the gap."""
-        claim, later = self.claim, Sheet(self.claim.n_states, self.sign, self.parts)
-        steps = [later]
-        for h in reversed(range(claim.steps)):
-            now = Sheet(claim.n_states, self.sign, self.parts)
-            self._fill(now, later, h)
-            now.close(claim.reachable[h])
-            later = now
-            if self.test == "pairs":
-                steps.insert(0, now)
-            report()
-        s, beta = claim.first_state, Interval.of(self.beta)
-        optimum = Interval.of(later.optimum[:, s]).log() / beta
-        policy = Interval.of(later.policy[:, s]).log() / beta
-        ratio = later.ratio[:, s]
-        if self.test == "pairs":
-            if claim.return_range is not None:
-                raise Rejected("the pair certificate does not hold together with a range of returns")
-            pairs = PairCertificate(self, steps)
+        claim, by_pairs = self.claim, self.test == "pairs"
+        if by_pairs and claim.return_range is not None:
+            raise Rejected("the pair certificate does not hold together with a range of returns")
+        sheets = deque(self.sheets(report), maxlen=None if by_pairs else 1)
+        first, s, beta = sheets[-1], claim.first_state, Interval.of(self.beta)
+        optimum = Interval.of(first.optimum[:, s]).log() / beta
+        policy = Interval.of(first.policy[:, s]).log() / beta
+        ratio = first.ratio[:, s]
+        if by_pairs:
+            pairs = PairCertificate(self, list(sheets)[::-1])
             for h in reversed(range(claim.steps)):
                 pairs.go_back(h)
                 report()
             ratio = pairs.rho[[s]]
-        return policy.low, optimum.high, (Interval.of(ratio).log() / abs(self.beta)).high
+        gap = Interval.of(ratio).log() / abs(self.beta)
+        return double(policy.low, -1), double(optimum.high, 1), double(gap.high, 1)
+
+    def sheets(self, report: Report) -> Iterator[Sheet]:
+        """Yield the bounds of every step, from the end of the episode backwards."""
+        now = Sheet(self.claim.n_states, self.sign, self.parts)
+        yield now
+        for h in reversed(range(self.claim.steps)):
+            later, now = now, Sheet(self.claim.n_states, self.sign, self.parts)
+            self._fill(now, later, h)
+            now.close(self.claim.reachable[h])
+            report()
+            yield now
 
     def _fill(self, now: Sheet, later: Sheet, h: int) -> None:
         """Compute the bounds of the states at planned step ``h``."""
@@ -336,15 +349,17 @@ class KLRecursion:
             at = np.nonzero(some & (first > worst[:, :, None]) & (worst < plain)[:, :, None])
             if at[0].size:
                 np.maximum.at(worst, at[:2], self.deviations(h, rows, gains, at, chosen, later, first[at]))
-        now.ratio[:, states] = np.maximum(1.0, np.minimum(plain, worst))
+        now.ratio[:, states] = np.maximum(exact(1.0), np.minimum(plain, worst))
 
     def same(self, h: int, rows: np.ndarray, later: Sheet) -> np.ndarray:
         """Return the ratios where the policy's action is optimal."""
-        (bottom, top, _, rho), ratios, limit = later.flat(), np.empty(rows.size), self.limit(h)
-        for at, ball in self.rows(h).batches(rows.ravel()):
+        (bottom, top, _, rho), limit = later.flat(), self.limit(h)
+
+        def ratios(at: np.ndarray, ball: Balls) -> np.ndarray:
             to = ball.successors
-            ratios[at] = same_action(ball, rho[to], bottom[to], top[to], limit)
-        return np.maximum(1.0, ratios).reshape(rows.shape)
+            return same_action(ball, rho[to], bottom[to], top[to], limit)
+
+        return np.maximum(exact(1.0), self.rows(h).over(ratios, rows.ravel())).reshape(rows.shape)
 
     def deviations(
         self,
@@ -359,10 +374,12 @@ class KLRecursion:
         """Return the ratios where another action is optimal, at (part, state, action), not above ``known``."""
         policy = (*at[:2], chosen[at[1]])
         over, under = (at, policy) if self.sign > 0 else (policy, at)
-        apart, ratios = up(gains.high[over[1:]] / gains.low[under[1:]]), np.empty(len(known))
-        for some, (above, below) in self.rows(h).joint(rows[over], rows[under]):
-            ratios[some] = other_action(above, below, apart[some], later, self.limit(h), known[some])
-        return ratios
+        apart, limit = up(gains.high[over[1:]] / gains.low[under[1:]]), self.limit(h)
+
+        def ratios(some: np.ndarray, above: Balls, below: Balls) -> np.ndarray:
+            return other_action(above, below, apart[some], later, limit, known[some])
+
+        return self.rows(h).over(ratios, rows[over], rows[under])
 
     def over(self, optimistic: np.ndarray, pessimistic: np.ndarray) -> np.ndarray:
         return up(optimistic / pessimistic) if self.sign > 0 else up(pessimistic / optimistic)

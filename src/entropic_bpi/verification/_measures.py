@@ -40,7 +40,7 @@ import numpy as np
 from entropic_bpi.verification._ball import Balls, extreme_mean
 from entropic_bpi.verification._claim import Bounds, Claim, Outcomes
 from entropic_bpi.verification._file import Rejected, an_array, one_of
-from entropic_bpi.verification._intervals import Interval, down, toward, up
+from entropic_bpi.verification._intervals import Interval, double, double_above, double_below, down, exact, toward, up
 from entropic_bpi.verification._kl import KLRecursion, Report, bounds_at, nearby_beta
 from entropic_bpi.verification._pairs import largest_average, most_of, tally_in
 
@@ -55,28 +55,37 @@ _UNBOUNDED = ("entropic", "below", "above")  # measures of any number; others ha
 # -- the entropic value at risk ----------------------------------------------------------------------------------------
 
 
+def risk_bounds(claim: Claim, test: str | None, report: Report) -> Bounds:
+    """Bounds of the entropic value, its gap by ``test``, or of the entropic value at risk."""
+    if claim.alpha is not None:
+        return evar_bounds(claim, claim.alpha, claim.cells or [], report)
+    return Bounds(*bounds_at(claim, claim.beta, test, report))
+
+
 def evar_bounds(claim: Claim, alpha: float, cells: list[SimpleNamespace], report: Report) -> Bounds:
     c, (least, most) = -Interval.of(alpha).log(), _return_range(claim)
     spread = Interval.of(max(most - least, Fraction(0)))
-    begin = min(cells[0].lam, (c / spread).low) if spread.low > 0.0 else cells[0].lam
+    begin = exact(cells[0].lam)
+    if spread.low > 0.0:
+        begin = min(begin, (c / spread).low)
     # What any policy attains in a part of a cell, and how much less the policy of the claim attains at the λ of the cell.
-    lower, found = 0.0, []
+    lower, found, zero = exact(0.0), [], exact(0.0)
     for cell in cells:
         low, high, gap = bounds_at(claim, -cell.lam, cell.test, report)
         low, high = Interval.of(Fraction(low) - least).low, Interval.of(Fraction(high) - least).high
-        low, high = max(0.0, low), min(high, spread.high)
+        low, high = max(zero, low), min(high, spread.high)
         share, last = c / cell.lam, 0.0 if cell.until == math.inf else (c / cell.until).low
         lower = max(lower, down(low - share.high))
-        height, ratio = max(0.0, up(high - share.low)), up(cell.lam / begin)
+        height, ratio = max(zero, up(high - share.low)), up(cell.lam / begin)
         found.append((up(ratio * height), up(gap + up(up(ratio - 1.0) * height))))
         found.append((up(high - last), up(gap + up(share.high - last))))
-        begin = cell.until
-    attained = [0.0, *(best for best, _ in found)]
-    gaps = [0.0, *(min(loss, up(best - lower)) for best, loss in found)]
+        begin = exact(cell.until)
+    attained = [zero, *(best for best, _ in found)]
+    gaps = [zero, *(min(loss, up(best - lower)) for best, loss in found)]
     if not all(map(math.isfinite, [lower, *attained, *gaps])):
         raise Rejected("the bounds of the entropic value at risk are not finite")
-    lowest, highest = (Interval.of(least + Fraction(float(end))) for end in (lower, max(attained)))
-    return Bounds(float(lowest.low), float(highest.high), float(max(gaps)))
+    lowest, highest = (least + Fraction(float(double(end, side))) for end, side in ((lower, -1), (max(attained), 1)))
+    return Bounds(double_below(lowest), double_above(highest), float(double(max(gaps), 1)))
 
 
 def _return_range(claim: Claim) -> tuple[Fraction, Fraction]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from entropic_bpi.verification._ball import Balls, extreme_mean, highest_mean, tilted_mean
 from entropic_bpi.verification._file import Rejected
-from entropic_bpi.verification._intervals import Interval, down, toward, up
+from entropic_bpi.verification._intervals import Interval, doubles, down, exact, toward, up
 
 if TYPE_CHECKING:
     from entropic_bpi.verification._kl import KLRecursion
@@ -31,7 +31,6 @@ _CORNERS = 3  # of the base's successors, those that are tried at both ends
 _KNOWN = 1e-9  # a relative value known to this precision is not tried at both ends
 _TINY = 1e-300  # more than what sums lose when they are not normal numbers
 _SMALLEST_SPARE = 1e-12  # shares that differ by less are the same
-_ANYWHERE = Interval(0.0, math.inf)
 _MOST_PAIRS = 4_000_000  # of outcomes of the policy's rows, at all steps together; the library stops at half of that
 
 
@@ -47,7 +46,7 @@ class Sheet:
 
     def __init__(self, n_states: int, sign: int, parts: int = 1) -> None:
         self.sign = sign
-        self.optimum, self.policy, self.top, self.ratio = np.ones((4, parts, n_states + 1))
+        self.optimum, self.policy, self.top, self.ratio = exact(np.ones((4, parts, n_states + 1)))
 
     def close(self, states: np.ndarray) -> None:
         """Fill the last entry with the worst that any of ``states`` can do; refuse what is not a positive number."""
@@ -92,7 +91,7 @@ def largest_average(
         return up(up(rho[:, at] - level) * weights), weights
 
     known = (ball.visits > 0.0) | ball.is_cut
-    level, w = np.where(known, start, largest), np.zeros(len(largest))
+    level, w = exact(np.where(known, start, largest)), np.zeros(len(largest))
     uncertain = at = np.flatnonzero((largest > start) & known)
     for _ in range(_MOST_STEPS):
         part = ball.take(at)
@@ -102,13 +101,15 @@ def largest_average(
         at = at[rising]
         if not at.size:
             break
-        level[at] = np.minimum(higher[rising], largest[at])
+        level[at] = np.minimum(exact(higher[rising]), largest[at])
     room, at = 1e-13, uncertain
-    level[at] = np.minimum(level[at] * (1.0 + _UNITS), largest[at])
+    level[at] = np.minimum(exact(doubles(level[at]) * (1.0 + _UNITS)), largest[at])
     while at.size:
         proved = highest_mean(ball.take(at), excess(at, level[at])[0], w[at])[0] <= 0.0
         at = at[~proved & (level[at] < largest[at])]
-        level[at] = np.minimum(level[at] * (1.0 + _UNITS) + room * (abs(level[at] - 1.0) + _UNITS), largest[at])
+        tried = doubles(level[at])
+        tried = tried * (1.0 + _UNITS) + room * (abs(tried - 1.0) + _UNITS)
+        level[at] = np.minimum(exact(tried), largest[at])
         room *= 8.0
     return np.where(largest > start, level, largest)
 
@@ -124,7 +125,7 @@ def other_action(
     for all ways to the state, so that there is one kink. Not above ``known``.
     """
     shared = _shared(above, below)
-    many, worst = (shared >= 0).sum(axis=0), np.zeros(len(known))
+    many, worst = (shared >= 0).sum(axis=0), exact(np.zeros(len(known)))
     for size in np.unique(many).tolist():
         at = np.flatnonzero(many == size)
         worst[at] = _worst_corner(above.take(at), below.take(at), shared[:size, at], later, limit)
@@ -139,7 +140,7 @@ def _worst_corner(above: Balls, below: Balls, shared: np.ndarray, later: Sheet, 
     ends = []
     for y in shared:
         mine, rho = to == y, ratio[y]
-        weakest = np.where(mine, above.high, np.inf).min(axis=0)
+        weakest = np.where(mine, above.high, exact(np.inf)).min(axis=0)
         cap = np.minimum(caps[y], up(limit.high / weakest))
         # Where the cap starts to bind, between a float below and one above; at the bottom both are equal.
         kink = Interval.of(cap) / rho
@@ -147,7 +148,7 @@ def _worst_corner(above: Balls, below: Balls, shared: np.ndarray, later: Sheet, 
         raised = np.minimum(cap, up(rho * most)), least
         lowered = np.minimum(cap, up(rho * bottom[y])), bottom[y]
         ends.append((mine, below.successors == y, (lowered, raised)))
-    worst = np.zeros(to.shape[1])
+    worst = exact(np.zeros(to.shape[1]))
     for corner in product((0, 1), repeat=len(ends)):
         numerator, denominator = free, free_below
         for (mine, theirs, values), end in zip(ends, corner, strict=True):
@@ -200,7 +201,7 @@ class Relations(NamedTuple):
         """Return between what the policy's values of ``states`` lie, in units of that of ``ref``."""
         mine, at_ref = self.number[states], self.number[ref]
         low, high = down(1.0 / self.d[at_ref, mine]), self.d[mine, at_ref]
-        return np.where(states == ref, 1.0, low), np.where(states == ref, 1.0, high)
+        return np.where(states == ref, exact(1.0), low), np.where(states == ref, exact(1.0), high)
 
 
 class Side:
@@ -227,7 +228,8 @@ class Side:
     def law(self, weights: np.ndarray, relations: Relations, ref: np.ndarray) -> np.ndarray:
         """Return shares of the successors, tilted by e^{βr} and by what follows; NaN if floats cannot tell. Any would do."""
         mine, at_ref = relations.number[self.to], relations.number[ref]
-        tilt = np.where(self.to == ref, 1.0, np.sqrt(relations.d[mine, at_ref] / relations.d[at_ref, mine]))
+        d, weights = doubles(relations.d), doubles(weights)
+        tilt = np.where(self.to == ref, 1.0, np.sqrt(d[mine, at_ref] / d[at_ref, mine]))
         once = np.arange(len(self.to))[:, None] < self.ball.sizes
         mass = weights * tilt * np.where(self.ball.visits > 0.0, self.ball.tallies, once)
         mass = np.where(self.first, np.where(self.to[:, None] == self.to, mass, 0.0).sum(axis=1), 0.0)
@@ -260,19 +262,26 @@ def _moves(other: Side, base: Side, ref: np.ndarray, theirs: np.ndarray, mine: n
 
 
 class PairCertificate:
-    """The relations between the occupied states of one step, from those of the next; ``rho`` at last has the first one's."""
+    """The relations between the occupied states of one step, from those of the next; ``rho`` at last has the first one's.
+
+    ``gains`` and ``apart`` are what they came from: by how much an action may be better than the policy's in each state, and
+    the ratios of the policy's values in pairs of states.
+    """
+
+    gains: np.ndarray
+    apart: np.ndarray
 
     def __init__(self, method: KLRecursion, steps: list[Sheet]) -> None:
         self.method, self.claim, self.sign, self.steps = method, method.claim, method.sign, steps
         self.occupied = self._occupied()
         # After the last step all values are 1.
-        self.later = Relations(np.zeros(self.claim.n_states + 1, dtype=np.intp), *np.ones((2, 1, 1)))
-        self.rho = np.ones(self.claim.n_states + 1)
+        self.later = Relations(np.zeros(self.claim.n_states + 1, dtype=np.intp), *exact(np.ones((2, 1, 1))))
+        self.rho = exact(np.ones(self.claim.n_states + 1))
 
     def _over(self, optimistic: np.ndarray, pessimistic: np.ndarray) -> np.ndarray:
         """Return the ratio of bounds on the side of the optimum and of the policy, or its inverse for β < 0."""
         most, least = (optimistic, pessimistic) if self.sign > 0 else (pessimistic, optimistic)
-        return np.where((least > 0.0) & (most < math.inf), up(most / least), math.inf)
+        return np.where((least > 0.0) & (most < math.inf), up(most / least), exact(math.inf))
 
     def _occupied(self) -> list[np.ndarray]:
         """Return where the policy, or a deviation that is not ruled out at once, can be at each step."""
@@ -299,12 +308,14 @@ class PairCertificate:
     def go_back(self, h: int) -> None:
         """Replace the relations of step h + 1 by those of step ``h``."""
         claim, states, sheet = self.claim, self.occupied[h], self.steps[h]
-        own, times, many = claim.actions(h, states), self._gains(h), len(states)
+        own, many = claim.actions(h, states), len(states)
+        times = self.gains = self._gains(h)
         # Bounds for all pairs (x, y); z is the one on the side of the optimum, w that on the side of the policy.
         x, y = np.repeat(np.arange(many), many), np.tile(np.arange(many), many)
         z, w = (x, y) if self.sign > 0 else (y, x)
         optimum, policy, top = sheet.optimum[0, states], sheet.policy[0, states], sheet.top[0, states]
-        plain, apart = self._over(optimum[z], policy[w]), np.ones(many * many)
+        plain = self._over(optimum[z], policy[w])
+        apart = self.apart = exact(np.ones(many * many))
         known, at = self._over(top[x], policy[y]) if self.sign > 0 else plain, np.flatnonzero(x != y)
         apart[at] = self._bounds(h, (x[at], own[x[at]]), (y[at], own[y[at]]), self.later.d, known[at])
         worst = apart.copy()
@@ -315,10 +326,10 @@ class PairCertificate:
                 other, mine = (z[at], np.full(at.size, a)), (w[at], own[w[at]])
                 over, under = (other, mine) if self.sign > 0 else (mine, other)
                 worst[at] = np.maximum(worst[at], self._bounds(h, over, under, self.later.r, known[at]))
-        same = np.maximum(1.0, np.minimum(sheet.ratio[0, states], np.maximum(1.0, times.max(axis=1))))
+        same = np.maximum(exact(1.0), np.minimum(sheet.ratio[0, states], times.max(axis=1)))
         r = np.where(x == y, same[x], np.minimum(np.minimum(worst, plain), up(same[z] * apart)))
-        d = np.where(x == y, 1.0, np.minimum(apart, r))
-        self.rho = np.full(claim.n_states + 1, math.inf)
+        d = np.where(x == y, exact(1.0), np.minimum(apart, r))
+        self.rho = exact(np.full(claim.n_states + 1, math.inf))
         self.rho[states], self.rho[-1] = same, same.max()
         index = np.full(claim.n_states + 1, many + 1)
         index[states], index[-1] = np.arange(many), many
@@ -331,7 +342,7 @@ class PairCertificate:
 
     def _bounds(self, h: int, over: Pairs, under: Pairs, table: np.ndarray, known: np.ndarray) -> np.ndarray:
         """Return bounds on the values of rows over those of others, not above ``known``."""
-        ratios, noise = np.empty(len(known)), self.claim.noise
+        ratios, noise = exact(np.zeros(len(known))), self.claim.noise
         for at, (above, below) in self._sides(h, over, under):
             ratios[at] = self.compare(above, below, table, known[at])
         if noise is None or self.claim.is_start(self.claim.layer(h).start):
@@ -368,7 +379,7 @@ class PairCertificate:
         moves, tried = _moves(other, base, ref, *laws), _tried(base, *ends)
         # Shares that add up to 1 only up to rounding, and a sum of nonnegative terms.
         slack = 1e-14 * (len(base.to) + 10)
-        worst = [np.zeros(len(known)) for _ in moves]
+        worst = [exact(np.zeros(len(known))) for _ in moves]
         for corner in product((0, 1), repeat=int((tried >= 0).any(axis=1).sum())):
             toward_base, toward_other = ends[int(sign < 0)], ends[int(sign > 0)]
             for y, raised in zip(tried, corner, strict=False):
@@ -376,7 +387,7 @@ class PairCertificate:
                 toward_other = np.where(base.to == y, ends[raised], toward_other)
             mean = extreme_mean(base.ball, toward(base.weights(-sign) * toward_base, -sign), -sign)
             for i, move in enumerate(moves):
-                value = np.where(move > 0.0, move * moved * toward_other, 0.0).sum(axis=1)
+                value = np.where(move > 0.0, move * moved * toward_other, exact(0.0)).sum(axis=1)
                 f = toward(other.weights(sign) * (value * (1.0 + sign * slack) + sign * _TINY), sign)
                 worst[i] = np.maximum(worst[i], self._over(extreme_mean(other.ball, f, sign), mean))
         return np.minimum.reduce([known, *worst])
@@ -403,8 +414,8 @@ class PairCertificate:
         least, most = (cost, cost) if self.sign > 0 else (down(cost / moved), up(cost / moved))
         bottoms, tops = down(least * low), up(most * high)
         usable = np.all((bottoms > 0.0) & (tops < math.inf) & (ratio < math.inf), axis=0)
-        ratio, bottoms, tops = (np.where(usable, part, 1.0) for part in (ratio, bottoms, tops))
-        return np.where(usable, largest_average(fine.ball, ratio, bottoms, tops, ratio.min(axis=0)), math.inf)
+        ratio, bottoms, tops = (np.where(usable, part, exact(1.0)) for part in (ratio, bottoms, tops))
+        return np.where(usable, largest_average(fine.ball, ratio, bottoms, tops, ratio.min(axis=0)), exact(math.inf))
 
     def _gains(self, h: int) -> np.ndarray:
         """Return how many times better than the policy each action may be, its own included; at most 1 if it is not."""
@@ -412,7 +423,7 @@ class PairCertificate:
         later.ratio = self.rho[None]  # the ratios of the gap certificate, with those of this one
         chosen, first = self.claim.actions(h, states), self._first(h, states)
         doubtful = self._over(sheet.optimum[0, states], sheet.policy[0, states]) > 1.0
-        times, mine = np.ones(first.shape), np.flatnonzero(doubtful)
+        times, mine = exact(np.ones(first.shape)), np.flatnonzero(doubtful)
         times[mine, chosen[mine]] = self._same(h, mine, chosen[mine], later)
         first[np.arange(len(states)), chosen] = 1.0
         s, a = np.nonzero(doubtful[:, None] & (first > 1.0))
@@ -431,8 +442,9 @@ class PairCertificate:
         for at, (mine,) in self._sides(h, (states, chosen)):
             rho, (low, high) = self.rho[mine.to], self.later.box(mine.to, mine.frequent())
             unit = 1.0 if self.sign > 0 else rho  # for β < 0 the values are Z^π/ρ
-            relative = same_action(mine.ball, rho, down(low / unit), up(high / unit), _ANYWHERE)
-            ratios[at] = np.where(mine.ball.visits > 0.0, np.minimum(ratios[at], np.maximum(1.0, relative)), ratios[at])
+            relative = same_action(mine.ball, rho, down(low / unit), up(high / unit), self.method.limit(h))
+            relative = np.minimum(ratios[at], np.maximum(exact(1.0), relative))
+            ratios[at] = np.where(mine.ball.visits > 0.0, relative, ratios[at])
         return ratios
 
 
@@ -442,7 +454,7 @@ def _closed(table: np.ndarray) -> np.ndarray:
     Of two states not seen yet nobody knows that they are the same.
     """
     many = len(table)
-    closed = np.full((many + 2, many + 2), math.inf)
+    closed = exact(np.full((many + 2, many + 2), math.inf))
     closed[:many, :many] = table
     closed[:many, many], closed[many, :many] = table.max(axis=1), table.max(axis=0)
     closed[many, many] = table.max()

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.runs.forecasts.advice import Candidates, Seen, all_together
@@ -21,7 +21,7 @@ from entropic_bpi.runs.identification import identify, refuse_renamed, start_run
 from entropic_bpi.runs.loop import Loop
 from entropic_bpi.runs.settings import Settings
 from entropic_bpi.tools.checks import check_integer, check_positive
-from entropic_bpi.types import Summarised, refuse_attribute
+from entropic_bpi.types import Summarised
 
 # Of the arguments of identify, those that do not change what a run takes.
 _NOT_ASKED = {"source", "max_episodes", "max_seconds", "checkpoint", "accept_errors", "preregister", "progress"}
@@ -100,9 +100,6 @@ class Declaration(NamedTuple):
     trial: TrialRun
     factor: tuple[float, float] | None
 
-    def __getattr__(self, name: str) -> NoReturn:
-        refuse_attribute(self, name)
-
     @property
     def helps(self) -> bool:
         """Whether the trial runs show that it does."""
@@ -151,9 +148,6 @@ class RunForecast(Summarised):
 
     trial: TrialRun
     declarations: tuple[Declaration, ...]
-
-    def __getattr__(self, name: str) -> NoReturn:
-        refuse_attribute(self, name)
 
     @property
     def episodes(self) -> tuple[float, float] | None:
