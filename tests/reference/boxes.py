@@ -18,7 +18,8 @@ from entropic_bpi.methods.kl.boxes import Laws
 from reference.kl import Tables, ball_max
 from reference.kl_attack import _evaluate
 
-NO_LAWS = Laws(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((0, 4), np.int64), np.empty(0, np.int64), 0)
+NONE, NO_NAMES = np.empty(0, np.int64), np.empty((0, 4), np.int64)
+NO_LAWS = Laws(NONE, NONE, NO_NAMES, NONE, NONE, NO_NAMES)
 
 
 @contextmanager

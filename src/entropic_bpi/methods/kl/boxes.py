@@ -27,11 +27,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from entropic_bpi.compile.decorators import compiled, inner
+from entropic_bpi.compile.decorators import allocating, compiled
 from entropic_bpi.methods.kl.ball import MOST_LABELS, kl_extreme
-from entropic_bpi.methods.kl.gap import action_weight, slot_weight
+from entropic_bpi.methods.kl.gap import action_weight, ball_of, slot_weight
 from entropic_bpi.methods.kl.records import Candidate, Inputs, Optimism
-from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.rows import actions_at, is_allowed, row_of
 from entropic_bpi.types import EMPTY, RATIO, Cut, Integers, Reals
@@ -45,29 +44,23 @@ EVENTS = 1 << MOST_LABELS
 _ROUNDING = 1e-15
 
 
-class Split(NamedTuple):
-    """A cut of the law at a position, by an ``event`` as a set of bits."""
-
-    law: int
-    event: int
-    at: float
-
-
-Tree = tuple[Split | str, ...]
+Tree = tuple[Cut | str, ...]
 """Cuts and leaves in preorder, the smaller half first."""
 
 
 class Laws(NamedTuple):
     """The rows whose law may be cut, which law each has, and the labels of its slots as sets of bits, ``(rows, 4)``.
 
-    ``one_of`` are positions of rows: one for each different ball.
+    ``one_of`` are positions of rows: one for each different ball. Certificates know the laws by ``number`` and their labels
+    by ``names`` ``(laws, 4)``: of declared noise those of law and label, of pooled rows those of row and next state.
     """
 
     rows: Integers
     law: Integers
     labels: Integers
     one_of: Integers
-    many: int
+    number: Integers
+    names: Integers
 
 
 def no_boxes(rows: int) -> Reals:
@@ -88,14 +81,15 @@ def laws_of(problem: Problem) -> Laws:
         for label, slot in enumerate(balls.slot_of_label[rows, :MOST_LABELS].T):
             labels[np.flatnonzero(slot >= 0), slot[slot >= 0]] |= 1 << label
         law, one_of = balls.law[balls.of_pair[rows]], np.unique(balls.of_pair[rows], return_index=True)[1]
-        return Laws(rows, law, labels, one_of, len(problem.noise.labels) if problem.noise else 0)
+        each = np.arange(len(problem.noise.labels) if problem.noise else 0)
+        return Laws(rows, law, labels, one_of, each, np.tile(np.arange(MOST_LABELS), (len(each), 1)))
     rows = rows[(slots.used[rows] > 1) & (slots.used[rows] <= MOST_LABELS)]
     lists = [slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]].tolist() for row in rows]
     known = [problem.n_states not in some and len(set(some)) == len(some) for some in lists]
     rows = rows[np.array(known, dtype=np.bool_)]
     labels = (1 << np.arange(MOST_LABELS)) * (np.arange(MOST_LABELS) < slots.used[rows][:, None])
-    each = np.arange(len(rows))
-    return Laws(rows, each, labels, each, len(rows))
+    each, at = np.arange(len(rows)), slots.begin[rows][:, None] + np.arange(MOST_LABELS)
+    return Laws(rows, each, labels, each, rows, slots.successor[np.minimum(at, len(slots.successor) - 1)])
 
 
 # -- tables of what the probability of each event of each law lies between, (laws, 16, 2) ----------------------------
@@ -121,19 +115,17 @@ def _close(table: Reals) -> bool:
 
 def _whole(inputs: Inputs, laws: Laws) -> Reals:
     """The table of all balls, rounded outwards."""
-    _, rules, arrays, scratch = inputs
-    table = np.zeros((laws.many, EVENTS, 2))
+    table = np.zeros((len(laws.number), EVENTS, 2))
     table[:, :, 1] = 1.0
     full = np.bitwise_or.reduce(laws.labels, axis=1)
     table[laws.law, full, 0], table[laws.law, 0, 1] = 1.0, 0.0
     for label in 1 << np.arange(MOST_LABELS):  # what is no label does not happen
         table[laws.law[full & label == 0], label, 1] = 0.0
     for i in laws.one_of.tolist():
-        row, own = laws.rows[i], table[laws.law[i]]
-        begin, size, n, x = (part[row] for part in (arrays.begin, arrays.used, arrays.visits, rules.radius))
-        tally = arrays.tally[begin : begin + size]
+        own, (tally, size, n, x) = table[laws.law[i]], ball_of(inputs, laws.rows[i])
+        tolerance, work = inputs.rules.tolerance, inputs.scratch.work
         for event, f in zip(laws.labels[i, :size], np.eye(size), strict=True):
-            low, high = (kl_extreme(tally, f, size, n, x, sign, rules.tolerance, scratch.work) for sign in (-1.0, 1.0))
+            low, high = (kl_extreme(tally, f, size, n, x, sign, tolerance, work) for sign in (-1.0, 1.0))
             own[event] = max(own[event, 0], low - _ROUNDING), min(own[event, 1], high + _ROUNDING)
     for own in table:
         _close(own)
@@ -152,12 +144,10 @@ def _is_empty(inputs: Inputs, laws: Laws, g: int, table: Reals) -> bool:
     """Whether a leaf whose law ``g`` was cut certainly holds none; its table is closed first."""
     if _close(table[g]):
         return True
-    arrays, radius = inputs.arrays, inputs.rules.radius
     for i in laws.one_of[laws.law[laws.one_of] == g].tolist():
-        row = laws.rows[i]
-        begin, size, n = arrays.begin[row], arrays.used[row], arrays.visits[row]
+        tally, size, n, radius = ball_of(inputs, laws.rows[i])
         low, high = np.clip(table[g, laws.labels[i]], 0.0, 1.0).T.copy()
-        if n > 0 and least_divergence(arrays.tally[begin : begin + size], n, low, high, size) > radius[row]:
+        if n > 0 and least_divergence(tally, n, low, high, size) > radius:
             return True
     return False
 
@@ -193,20 +183,17 @@ def least_divergence(tally: Integers, n: int, low: Reals, high: Reals, size: int
 # -- where to cut: nothing is claimed from it ------------------------------------------------------------------------
 
 
-class Centre(NamedTuple):
-    """Working memory of a look at the centre of a leaf; ``scores`` ``(laws, 16)`` are what comes of it."""
+@allocating
+def _look(inputs: Inputs, optimism: Optimism, plan: Candidate, laws: Laws, table: Reals) -> tuple[float, Reals]:
+    """The gap of the candidate at the centre of a leaf, and what cutting each event ``(laws, 16)`` there may bring.
 
-    law: Reals
-    slope: Reals
-    z: Reals
-    mass: Reals
-    value: Reals
-    scores: Reals
-
-
-@inner
-def _centre(arrays: CountArrays, laws: Laws, table: Reals, law: Reals) -> None:
-    """A law of every row, by slot: the empirical one, or the centre of what is left of its law."""
+    Rows have their empirical law, or the centre of what is left of it. Three values are carried: of the candidate; of who
+    switches from it where the plan says and goes on greedily; and the largest. The derivatives of the first two by each
+    probability are weighed by its width.
+    """
+    frame, rules, arrays, _ = inputs
+    law, slope, scores = np.zeros(arrays.tally.size), np.zeros((2, arrays.tally.size)), np.zeros((len(table), EVENTS))
+    z, mass, value = np.ones((4, *plan.z.shape)), np.zeros((3, *plan.z.shape)), np.zeros(4)
     for row in range(arrays.visits.size):
         n, begin = arrays.visits[row], arrays.begin[row]
         for j in range(begin, begin + arrays.used[row]):
@@ -220,19 +207,6 @@ def _centre(arrays: CountArrays, laws: Laws, table: Reals, law: Reals) -> None:
             for label in range(MOST_LABELS):
                 if laws.labels[i, j] >> label & 1:
                     law[begin + j] += (own[1 << label, 0] + own[1 << label, 1]) / total
-
-
-@compiled
-def _look(inputs: Inputs, optimism: Optimism, plan: Candidate, laws: Laws, table: Reals, centre: Centre) -> float:
-    """The gap of the candidate at the centre of a leaf, and into its ``scores`` what cutting it there may bring.
-
-    Three values are carried: of the candidate; of who switches from it where the plan says and goes on greedily; and the
-    largest. The derivatives of the first two by each probability are weighed by its width.
-    """
-    frame, rules, arrays, _ = inputs
-    law, slope, z, mass, value, scores = centre
-    _centre(arrays, laws, table, law)
-    slope[:], mass[:], scores[:] = 0.0, 0.0, 0.0
     for h in range(frame.steps - 1, -1, -1):
         for i in range(frame.first_state[h], frame.first_state[h + 1]):
             s = frame.states[i]
@@ -279,7 +253,7 @@ def _look(inputs: Inputs, optimism: Optimism, plan: Candidate, laws: Laws, table
                 event = laws.labels[i, j]
                 width = table[g, event, 1] - table[g, event, 0]
                 scores[g, event] += abs(slope[m, begin + j] - mean) / z[m, 0, frame.start] * width
-    return rules.sign * math.log(z[3, 0, frame.start] / z[0, 0, frame.start]) / abs(rules.beta)
+    return rules.sign * math.log(z[3, 0, frame.start] / z[0, 0, frame.start]) / abs(rules.beta), scores
 
 
 # -- the search ------------------------------------------------------------------------------------------------------
@@ -321,16 +295,13 @@ class Search:
         self, inputs: Inputs, laws: Laws, planned: tuple[Optimism, Candidate], bound: Callable[[Reals], float]
     ) -> None:
         self.inputs, self.laws, self.planned, self.bound = inputs, laws, planned, bound
-        slots, shape, scores = inputs.arrays.successor.size, planned[0].z.shape, np.zeros((laws.many, EVENTS))
-        law, slope, mass = np.zeros(slots), np.zeros((2, slots)), np.zeros((3, *shape))
-        self.centre = Centre(law, slope, np.ones((4, *shape)), mass, np.zeros(4), scores)
 
     def tree(self, gap: float, eps: float, most: int = MOST_LEAVES) -> tuple[Tree, float] | None:
         """Return the tree and its largest gap; None if that does not reach ``eps``. ``gap`` is that of all balls."""
         if not gap <= MOST_EXCESS * eps:
             return None
-        self.nodes: dict[int, Split | str] = {}
-        first = self._leaf(_whole(self.inputs, self.laws), np.zeros(self.laws.many, dtype=np.bool_), 0)
+        self.nodes: dict[int, Cut | str] = {}
+        first = self._leaf(_whole(self.inputs, self.laws), np.zeros(len(self.laws.number), dtype=np.bool_), 0)
         worst, closed, volume, stack = 0.0, 0, 0.0, [(1, first)]
         while stack:
             name, leaf = stack.pop()
@@ -349,25 +320,26 @@ class Search:
             stack += sorted(halves, key=lambda half: -half[1].gap)
         return tuple(self._in_order(1)), worst
 
-    def _in_order(self, name: int) -> Iterator[Split | str]:
+    def _in_order(self, name: int) -> Iterator[Cut | str]:
         yield self.nodes[name]
-        if isinstance(self.nodes[name], Split):
+        if isinstance(self.nodes[name], Cut):
             yield from self._in_order(2 * name)
             yield from self._in_order(2 * name + 1)
 
     def _cut(self, name: int, leaf: Leaf, eps: float) -> list[tuple[int, Leaf]] | None:
         optimism, plan = self.planned
         optimism.policy[:], plan.switch_action[:] = leaf.greedy, leaf.switch_action
-        if not _look(self.inputs, optimism, plan, self.laws, leaf.table, self.centre) <= eps:
+        gap, scores = _look(self.inputs, optimism, plan, self.laws, leaf.table)
+        if not gap <= eps:
             return None
         # The first of those that are equal up to rounding, as an event and its complement always are.
-        scores = self.centre.scores
         g, event = divmod(int(np.argmax(scores >= (1.0 - 1e-9) * scores.max())), EVENTS)
         low, high = leaf.table[g, event]
         at = float(low + (high - low) / 2)
         if not low < at < high:
             return None
-        self.nodes[name] = Split(g, event, at)
+        names = self.laws.names[g, (event >> np.arange(MOST_LABELS) & 1) == 1]
+        self.nodes[name] = Cut(int(self.laws.number[g]), tuple(names.tolist()), at)
         halves = []
         for side in (1, 0):
             table, cut = leaf.table.copy(), leaf.cut.copy()
@@ -381,18 +353,3 @@ class Search:
         optimism, plan = self.planned
         gap = float(self.bound(_intervals(len(self.inputs.arrays.visits), self.laws, table, cut)))
         return Leaf(table, cut, depth, gap, plan.switch_action.copy(), optimism.policy.copy())
-
-
-def cuts_of(problem: Problem, laws: Laws, tree: Tree) -> tuple[Cut | str, ...]:
-    """Return a tree in the terms of a certificate: of a pooled row its number and the next states, of noise the labels."""
-    cuts: list[Cut | str] = []
-    for node in tree:
-        if isinstance(node, str):
-            cuts.append(node)
-            continue
-        law, labels = node.law, [label for label in range(MOST_LABELS) if node.event >> label & 1]
-        if problem.noise is None:
-            law = int(laws.rows[node.law])
-            labels = problem.slots.successor[problem.slots.begin[law] + np.array(labels)].tolist()
-        cuts.append(Cut(law, tuple(labels), node.at))
-    return tuple(cuts)

@@ -88,17 +88,19 @@ def _has_box(interval: np.ndarray, row: int) -> bool:
     return interval[row, 1, 0] <= 1.0
 
 
-@inlined
 def ball_of(inputs: Inputs, row: int) -> tuple[np.ndarray, int, int, float]:
     """Tallies, size, visits and radius of the ball of a row."""
     arrays, begin, size = inputs.arrays, inputs.arrays.begin[row], inputs.arrays.used[row]
     return arrays.tally[begin : begin + size], size, arrays.visits[row], inputs.rules.radius[row]
 
 
+_ball = inlined(ball_of)
+
+
 @inlined
 def ball_extreme(inputs: Inputs, row: int, f: np.ndarray, sign: float) -> float:
     """Extreme mean over the ball of ``row`` of the values ``f`` of its slots."""
-    tally, size, n, x = ball_of(inputs, row)
+    tally, size, n, x = _ball(inputs, row)
     return kl_extreme(tally, f, size, n, x, sign, inputs.rules.tolerance, inputs.scratch.work)
 
 
@@ -114,7 +116,7 @@ def row_extreme(inputs: Inputs, row: int, f: np.ndarray, sign: float) -> float:
 @inlined
 def _row_extreme(interval: np.ndarray, inputs: Inputs, row: int, f: np.ndarray, sign: float) -> float:
     if interval.ndim == 3 and _has_box(interval, row):
-        tally, size, n, x = ball_of(inputs, row)
+        tally, size, n, x = _ball(inputs, row)
         return boxed_extreme(tally, f, size, n, x, interval[row], sign, inputs.rules.tolerance, inputs.scratch.work)
     return ball_extreme(inputs, row, f, sign)
 
@@ -128,7 +130,7 @@ def _tilted_excess(
     With it how steeply it falls with λ, which is the mean of w under the q that attains it; and the solver's own w.
     Underflow is safe: w at its larger end is so large that no product underflows, and a smaller end of 0 raises the excess.
     """
-    (tally, size, n, x), work = ball_of(inputs, row), inputs.scratch.work
+    (tally, size, n, x), work = _ball(inputs, row), inputs.scratch.work
     rho, high, low, f = work[2], work[3], work[4], work[5]
     for j in range(size):
         excess = rho[j] - lam

@@ -139,7 +139,7 @@ class KL:
         self.left_out = problem.tail[1] - problem.tail[0]
         # The laws that boxes may cut, and the episodes when these were tried last; -1: never.
         self.laws = boxes.laws_of(problem)
-        self.boxed = 1 if self.laws.many and device == "cpu" else -1
+        self.boxed = 1 if len(self.laws.number) and device == "cpu" else -1
         eps = problem.eps - self.bias - self.left_out
         self.rules = plans_of.plan_constants(problem, beta, seed, self.challenge, eps, boxed=self.boxed >= 0)
         self.rewards = RewardBounds(problem, beta) if problem.random_rewards else None
@@ -376,7 +376,7 @@ class KL:
             found = self._boxes(rules, counts, policy, bounds[2], rules.eps / (1.0 + BOX_ROOM))
             if found is not None:
                 boxed = *bounds[:2], found[1] * (1.0 + BOX_ROOM)
-                return self._rounded(boxed, BOXES)._replace(cuts=boxes.cuts_of(self.problem, self.laws, found[0]))
+                return self._rounded(boxed, BOXES)._replace(cuts=found[0])
         return self._rounded(bounds, test)
 
     def _rounded(self, claim: Triple, test: str) -> Claim:
