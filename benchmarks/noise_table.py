@@ -102,7 +102,12 @@ def found(case: Case, seed: int) -> Found:
     clock = time.process_time()
     result = eb.identify(case.source, delta=0.05, seed=seed, **case.goal)
     seconds, claim, beta = time.process_time() - clock, result.certificate, case.goal["beta"]
-    policy = claim.policy[:, : case.model.n_states]
+    policy = np.zeros(
+        (case.model.horizon, case.model.n_states), dtype=int
+    )  # what is done after the end does not matter
+    living = case.model.n_states if case.source is case.model else case.source.observation_space.n
+    for step, state in np.ndindex(case.model.horizon, int(living)):
+        policy[step, state] = claim.policy_of(state, step)
     lost = eb.solve(case.model, beta).value - eb.evaluate(case.model, policy, beta).value
     return Found(result.episodes, result.stopped, eb.verify(claim).ok, lost <= claim.eps, claim.test, seconds)
 
