@@ -54,6 +54,15 @@ def queue() -> eb.FiniteMDP:
     return eb.FiniteMDP.from_noise(range(20), range(2), labels, law, step, horizon=20, start=5)
 
 
+def machine() -> eb.FiniteMDP:
+    """A machine wears by 0, 1 or 2 a step and earns less the more it is worn; a step is lost if it is replaced."""
+
+    def step(wear, replaces, more):
+        return (0, 0.0) if replaces else (min(wear + more, 9), 1 - (wear / 9) ** 2)
+
+    return eb.FiniteMDP.from_noise(range(10), range(2), range(3), (0.3, 0.5, 0.2), step, horizon=20, start=0)
+
+
 def lake(size: int) -> eb.Noise:
     """The wind turns a step to the left, not at all or to the right; holes and the goal end the episode."""
     squares = "".join(MAPS[f"{size}x{size}"])
@@ -70,7 +79,7 @@ def lake(size: int) -> eb.Noise:
 
 
 def cases() -> Iterator[Case]:
-    shop, line, bridge = inventory(), queue(), eb.instances.risky_bridge(horizon=7)
+    shop, line, worn, bridge = inventory(), queue(), machine(), eb.instances.risky_bridge(horizon=7)
     for beta in (-0.5, 0.1):
         for share in (0.05, 0.02):
             goal = {"beta": beta, "eps": share * 20, "noise": "model"}
@@ -83,6 +92,8 @@ def cases() -> Iterator[Case]:
             yield Case(f"FrozenLake {size}x{size} of Gymnasium, {horizon} steps, β = {beta}, ε = 0.1", env, model, goal)
     for beta in (-0.5, 0.5):
         yield Case(f"queue, β = {beta}, ε = 0.1", line, line, {"beta": beta, "eps": 0.1, "noise": "model"})
+    for beta in (-0.5, 0.5):
+        yield Case(f"machine, β = {beta}, ε = 0.1", worn, worn, {"beta": beta, "eps": 0.1, "noise": "model"})
     goal = {"beta": 2.5, "eps": 0.2, "stationary": True, "successors": "model"}
     yield Case("risky bridge, β = 2.5, ε = 0.2, no noise declared", bridge, bridge, goal)
 
