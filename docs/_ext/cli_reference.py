@@ -20,7 +20,8 @@ class CliReference(Directive):
 
     def run(self) -> list[nodes.Node]:
         group: Any = typer.main.get_command(app)
-        return [self._section(name, command) for name, command in group.commands.items() if not command.hidden]
+        every = [(name, group.get_command(None, name)) for name in group.list_commands(None)]
+        return [self._section(name, command) for name, command in every if not command.hidden]
 
     def _section(self, name: str, command: Any) -> nodes.section:
         section = nodes.section(ids=[f"entropic-bpi-{name}"], names=[name])

@@ -116,6 +116,18 @@ def test_help_loads_nothing_heavy(tmp_path):
     assert "entropic-bpi solve risky-bridge --beta 2.5" in result.stdout
 
 
+def test_the_research_commands_load_when_one_is_asked_for(tmp_path):
+    code = (
+        "import sys\nfrom entropic_bpi.cli import main\n"
+        "def lab(*words):\n"
+        "    try: main(words)\n    except SystemExit as done: assert done.code == 0\n"
+        "    return any(name.startswith('entropic_bpi.lab') for name in sys.modules)\n"
+        "print('loaded:', lab('solve', 'risky-bridge', '--beta', '1'), lab('bounds', '--help'))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert result.stdout.splitlines()[-1] == "loaded: False True"
+
+
 # -- help and instances ----------------------------------------------------------------------------------------------
 
 

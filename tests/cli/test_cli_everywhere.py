@@ -19,7 +19,8 @@ from entropic_bpi.lab.experiments import figures
 from entropic_bpi.lab.experiments.validation import Validation
 
 COMMAND = str(Path(sysconfig.get_path("scripts")) / "entropic-bpi")
-ALL_COMMANDS = typer.main.get_command(cli.app).commands
+GROUP = typer.main.get_command(cli.app)
+ALL_COMMANDS = {name: GROUP.get_command(None, name) for name in GROUP.list_commands(None)}
 COMMANDS = {name: command for name, command in ALL_COMMANDS.items() if not command.hidden}
 QUESTION = "risky-bridge --beta -1 --eps 2 --delta 0.1 --successors model"
 # A cheap call of each command, in a folder that holds a run, a log, a sweep and results. Its own --out is always new.

@@ -25,7 +25,8 @@ def test_no_function_has_more_than_10_parameters():
     crowded = [
         (path.name, function.name)
         for path, function in nodes((ast.FunctionDef, ast.AsyncFunctionDef))
-        if len([*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]) > 10
+        if path.parent.name != "commands"  # where every option is a parameter
+        and len([*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]) > 10
     ]
     assert crowded == []
 

@@ -25,7 +25,24 @@ CLAIM_FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
 class _Commands(TyperGroup):
-    """Reports bad input as one line on stderr and exit code 2, and leaves real bugs their traceback."""
+    """Reports bad input as one line on stderr and exit code 2, and leaves real bugs their traceback.
+
+    The commands for research are imported when a name is not that of another command, or when all are listed.
+    """
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands:
+            from entropic_bpi.lab.commands import COMMANDS
+
+            research = typer.Typer(rich_markup_mode="markdown")
+            for command in COMMANDS:
+                add_command(research, command, "Research")
+            self.commands.update(typer.main.get_group(research).commands)
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        self.get_command(ctx, "")
+        return super().list_commands(ctx)
 
     def main(self, args: Any = None, prog_name: Any = None, *, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
         words = sys.argv[1:] if args is None else args
@@ -67,7 +84,7 @@ app = typer.Typer(
 )
 
 
-def add_command(command: Callable[..., Answer], panel: str) -> None:
+def add_command(into: typer.Typer, command: Callable[..., Answer], panel: str) -> None:
     """Make a function a command with the option --json: its answer is printed, and its exit code says whether it is ok."""
 
     def run(*, as_json: bool = False, **given: Any) -> int:
@@ -75,7 +92,8 @@ def add_command(command: Callable[..., Answer], panel: str) -> None:
         show(found, as_json)
         return 0 if found.ok else CLAIM_FAILED
 
-    app.command(command.__name__, help=help_of(command), rich_help_panel=panel)(with_options(*options_of(command))(run))
+    described = with_options(*options_of(command))(run)
+    into.command(command.__name__, help=help_of(command), rich_help_panel=panel)(described)
 
 
 class _UntilClosed:
