@@ -28,6 +28,7 @@ from entropic_bpi.certificate.provenance import Provenance, assumptions_of
 from entropic_bpi.errors import CertificateError, InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.masks import check_allowed_rows, check_policy_allowed
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Entropic, EVaR
 from entropic_bpi.sources.logs.labels import labels_behind, names_for
@@ -108,8 +109,8 @@ class Certificate(Summarised):
             if len(column) != len(seen.rows) or ((column < least) | (column > most)).any():
                 raise CertificateError(f"counts.{name} must be {len(seen.rows)} integers from {least} to {most}")
         check_policy(self.policy, problem.horizon, problem.n_states, problem.n_actions)
-        problem.check_allowed(seen.rows)
-        problem.check_policy_allowed(np.pad(self.policy, ((int(problem.artificial), 0), (0, 0))))
+        check_allowed_rows(problem, seen.rows)
+        check_policy_allowed(problem, np.pad(self.policy, ((int(problem.artificial), 0), (0, 0))))
 
     @property
     def assumptions(self) -> tuple[str, ...]:

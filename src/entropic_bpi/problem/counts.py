@@ -15,6 +15,7 @@ import numpy as np
 from entropic_bpi.compile.decorators import compiled, inlined
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.declarations import FIXED
+from entropic_bpi.problem.masks import check_allowed_rows
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.reward_counts import cell_edges, new_reward_counts
 from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
@@ -266,9 +267,9 @@ class Counts:
         problem, first = self.problem, 0
         if problem.reward is not None:
             transitions = problem.reward.checked(problem, transitions)
-        problem.check_allowed(transitions.rows)
+        check_allowed_rows(problem, transitions.rows)
         if problem.allowed is not None and problem.allowed.offered:  # what a log played before its mask was seen
-            problem.check_allowed(np.flatnonzero(self.arrays.visits))
+            check_allowed_rows(problem, np.flatnonzero(self.arrays.visits))
         learned = problem.black_box_rewards
         assert transitions.rewards.size == learned * transitions.rows.size
         if learned and not transitions.upper.size:

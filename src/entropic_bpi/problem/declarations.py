@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem import sentences
 from entropic_bpi.problem import toml_values as toml
+from entropic_bpi.problem.risk import check_risk
 from entropic_bpi.tools import checks
 from entropic_bpi.tools.text import parse_literal, shown
 
@@ -454,6 +455,14 @@ class Declarations:
             for other, reason in ENTRIES[name].excludes.items():
                 if other in given:
                     raise InvalidProblemError(f"{other} and {name}: {reason}; give one of them")
+
+
+def goal_of(arguments: dict[str, Any]) -> tuple[dict[str, Any], Declarations]:
+    """Split arguments into the goal, which must be complete, and the declarations."""
+    eps = checks.check_positive("eps", arguments.pop("eps"))
+    delta = checks.check_probability("delta", arguments.pop("delta"))
+    risk = check_risk(arguments.pop("beta", None), arguments.pop("risk", None))
+    return {"risk": risk, "eps": eps, "delta": delta}, Declarations(**arguments)
 
 
 ENTRIES: Mapping[str, Entry] = {

@@ -41,9 +41,16 @@ class KnownRewards(NamedTuple):
     low: np.ndarray
     high: np.ndarray
 
-    @property
-    def range(self) -> tuple[float, float]:
-        return float(self.low.min()), float(self.high.max())
+    def range_within(self, given: Declarations) -> tuple[float, float]:
+        """The range of the rewards, which must lie in a declared one."""
+        low, high = float(self.low.min()), float(self.high.max())
+        if given.reward_law not in (None, "fixed"):
+            raise InvalidProblemError(f"reward and reward_law={given.reward_law!r}: a known reward is not random")
+        if given.reward_range is not None and not given.reward_range[0] <= low <= high <= given.reward_range[1]:
+            raise InvalidProblemError(
+                f"reward pays from {low:g} to {high:g}, outside reward_range {given.reward_range}"
+            )
+        return low, high
 
     def checked(self, problem: Any, seen: Transitions) -> Transitions:
         """Return transitions with the declared rewards instead of those seen, which may differ by rounding.

@@ -8,7 +8,7 @@ which is on the safe side.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from entropic_bpi.problem.rows import index_by_name
 from entropic_bpi.tools.checks import ask
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Integers
+
+if TYPE_CHECKING:
+    from entropic_bpi.problem.problem import Problem
 
 
 class Masks(NamedTuple):
@@ -46,6 +49,32 @@ class Masks(NamedTuple):
         known[list(states)] = True
         table[:, ~known] = 1
         return Masks(table, True) if self.offered else self
+
+    def replace_forbidden(self, policy: np.ndarray, artificial: int) -> np.ndarray:
+        """Return a policy with each forbidden action replaced; an ``artificial`` first step has no masks."""
+        replaced, chosen = policy.copy(), policy[artificial:]
+        masks = np.broadcast_to(self.table, (len(chosen), *self.table.shape[1:]))
+        wrong = np.take_along_axis(masks, chosen[..., None], axis=2)[..., 0] == 0
+        replaced[artificial:] = np.where(wrong, masks.argmax(axis=2), chosen)
+        return replaced
+
+
+def check_policy_allowed(problem: Problem, policy: np.ndarray) -> None:
+    """Refuse a policy ``(steps, S)`` with a forbidden action."""
+    for h, s in np.argwhere(problem.replace_forbidden(policy) != policy):
+        where = f"in state {problem.state_names[s]!r} at step {h - problem.artificial}"
+        raise InvalidProblemError(f"policy plays {problem.action_names[policy[h, s]]!r} {where}, which is forbidden")
+
+
+def check_allowed_rows(problem: Problem, rows: np.ndarray) -> None:
+    """Refuse rows of forbidden actions that were played."""
+    if problem.allowed is None:
+        return
+    table = problem.allowed.table
+    table = table.max(axis=0) if problem.stationary else np.broadcast_to(table, (problem.horizon, *table.shape[1:]))
+    played = rows[rows < table.size]
+    for row in played[table.ravel()[played] == 0].tolist():
+        raise InvalidProblemError(f"{problem.describe(row)} was played, which allowed= forbids")
 
 
 def offered_masks(n_states: int, n_actions: int) -> Masks:

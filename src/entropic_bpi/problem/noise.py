@@ -30,6 +30,7 @@ from entropic_bpi.tools.text import shown
 
 if TYPE_CHECKING:
     from entropic_bpi.problem.counts import CountArrays
+    from entropic_bpi.problem.declarations import Declarations
 
 MODEL = "model"
 
@@ -159,6 +160,15 @@ def check_noise(name: str, value: Any) -> Any:
             f"{name} must be an eb.Noise, or 'model' for the mechanics of a model; got {shown(value)}"
         )
     return value
+
+
+def check_noise_fits(given: Declarations) -> None:
+    """Refuse what cannot be declared together with noise."""
+    given.check_combinations()
+    if given.successors is not None:
+        raise InvalidProblemError("successors and noise: noise says what may follow; give one of them")
+    if given.reward_law not in (None, "fixed"):
+        raise InvalidProblemError("noise and random rewards: make what is random in the reward part of the label")
 
 
 def noise_of_model(noise: Any, mdp: FiniteMDP) -> Partitioned:

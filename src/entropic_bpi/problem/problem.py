@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate, repeat
+from operator import truediv
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,14 +17,14 @@ from entropic_bpi.model.discounting import factors, tail_of
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.parts.mechanics import Mechanics
 from entropic_bpi.model.parts.reading import read_names
-from entropic_bpi.problem.declarations import FIXED, Declarations
+from entropic_bpi.problem.declarations import FIXED, Declarations, goal_of
 from entropic_bpi.problem.known_rewards import KnownRewards
 from entropic_bpi.problem.masks import Masks, masks_of_model, start_of_model
-from entropic_bpi.problem.noise import Balls, noise_of_model
-from entropic_bpi.problem.risk import Entropic, EVaR, Risk, check_risk
-from entropic_bpi.problem.rows import Frame, Slots, slots_of_black_box, slots_of_model
+from entropic_bpi.problem.noise import Balls, check_noise_fits, noise_of_model
+from entropic_bpi.problem.risk import Entropic, EVaR, Risk
+from entropic_bpi.problem.rows import Frame, Slots, check_plan_fits, frame_of, slots_of_black_box, slots_of_model
 from entropic_bpi.problem.sentences import SAME_REWARD
-from entropic_bpi.tools.checks import LARGEST_REACH, LARGEST_REAL, check_memory, check_positive, check_probability
+from entropic_bpi.tools.checks import LARGEST_REACH, LARGEST_REAL
 from entropic_bpi.types import Goal, Reals
 
 # By how much of its spread a return may miss its declared range and be called rounded.
@@ -115,11 +117,7 @@ class Problem(Declarations):
         """Return the same problem of a black box with another range of rewards; one of returns was about the others."""
         if self.noise is not None or self.reward is not None:
             raise InvalidProblemError("other rewards are not supported with noise= or reward=: declare these instead")
-        slots, first = self.slots, 2 + int(self.slots.used[-1])
-        low, high = (np.full((1, len(slots.successor)), end) for end in ends)
-        low[0, 1] = high[0, 1] = 0.0
-        low[0, 2:first] = high[0, 2:first] = min(ends[0], 0.0)
-        return replace(self, reward_range=ends, return_range=None, slots=slots._replace(low=low, high=high))
+        return replace(self, reward_range=ends, return_range=None, slots=self.slots.paying(ends))
 
     @property
     def labels(self) -> tuple[Sequence[str], Sequence[str]]:
@@ -246,10 +244,8 @@ class Problem(Declarations):
         if self.return_spread == 0:
             return (1.0,)
         root = math.sqrt(math.sqrt(math.sqrt(math.sqrt(2.0))))
-        lams = [LARGEST_REACH * (1 - 1e-12) / self.return_spread]
-        for _ in range(_DECLARED_LAMS - 1):
-            lams.append(lams[-1] / root)
-        return tuple(reversed(lams))
+        largest = LARGEST_REACH * (1 - 1e-12) / self.return_spread
+        return tuple(accumulate(repeat(root, _DECLARED_LAMS - 1), truediv, initial=largest))[::-1]
 
     @cached_property
     def max_outcomes(self) -> np.ndarray:
@@ -263,34 +259,7 @@ class Problem(Declarations):
 
     @cached_property
     def frame(self) -> Frame:
-        reachable = self._reachable()
-        first = np.concatenate([[0], np.cumsum([len(states) for states in reachable])])
-        return Frame(
-            self.steps,
-            self.n_states,
-            self.n_actions,
-            int(self.artificial),
-            int(self.stationary),
-            self.first_state,
-            first.astype(np.int64),
-            np.concatenate(reachable).astype(np.int64),
-            np.ones((1, 1, 1), dtype=np.int64) if self.allowed is None else self.allowed.table,
-        )
-
-    def _reachable(self) -> list[np.ndarray]:
-        """States that can be occupied at each planned step under the declared successors."""
-        everywhere = np.arange(self.n_states)
-        steps = [np.array([self.first_state])]
-        for h in range(self.steps - 1):
-            if self.successors == "unknown" and not (h == 0 and isinstance(self.start, list)):
-                steps.append(everywhere)
-                continue
-            rows = self.playable_rows(h, steps[-1])
-            found = np.zeros(self.n_states + 1, dtype=bool)
-            for begin, used in zip(self.slots.begin[rows], self.slots.used[rows], strict=True):
-                found[self.slots.successor[begin : begin + used]] = True
-            steps.append(everywhere if found[-1] else np.flatnonzero(found))
-        return steps
+        return frame_of(self)
 
     def rows_at(self, h: int, states: np.ndarray) -> np.ndarray:
         """The rows of all actions in ``states`` at planned step ``h``."""
@@ -309,32 +278,7 @@ class Problem(Declarations):
 
     def replace_forbidden(self, policy: np.ndarray) -> np.ndarray:
         """Return a policy ``(steps, S)`` with each forbidden action replaced by the first allowed one."""
-        if self.allowed is None:
-            return policy
-        replaced, chosen = policy.copy(), policy[int(self.artificial) :]
-        masks = np.broadcast_to(self.allowed.table, (self.horizon, self.n_states, self.n_actions))
-        wrong = np.take_along_axis(masks, chosen[..., None], axis=2)[..., 0] == 0
-        replaced[int(self.artificial) :] = np.where(wrong, masks.argmax(axis=2), chosen)
-        return replaced
-
-    def check_policy_allowed(self, policy: np.ndarray) -> None:
-        """Refuse a policy ``(steps, S)`` with a forbidden action."""
-        for h, s in np.argwhere(self.replace_forbidden(policy) != policy):
-            played = (
-                f"{self.action_names[policy[h, s]]!r} in state {self.state_names[s]!r} at step {h - self.artificial}"
-            )
-            raise InvalidProblemError(f"policy plays {played}, which is forbidden")
-
-    def check_allowed(self, rows: np.ndarray) -> None:
-        """Refuse rows of forbidden actions that were played."""
-        if self.allowed is None:
-            return
-        table = self.allowed.table
-        table = table.max(axis=0) if self.stationary else np.broadcast_to(table, (self.horizon, *table.shape[1:]))
-        played = rows[rows < table.size]
-        wrong = table.ravel()[played] == 0
-        if wrong.any():
-            raise InvalidProblemError(f"{self.describe(int(played[wrong][0]))} was played, which allowed= forbids")
+        return policy if self.allowed is None else self.allowed.replace_forbidden(policy, int(self.artificial))
 
     def check_limits(self) -> None:
         """Refuse numbers that a certificate cannot state, and rewards whose differences or sums leave doubles."""
@@ -467,33 +411,23 @@ class Problem(Declarations):
         states by number. Every state may follow any other unless ``successors`` are declared: compressed rows ``(indptr,
         indices)`` over the pairs (s, a), in order, with each state as often as it may come with different rewards.
         """
-        goal, given = _goal_of(declared)
+        goal, given = goal_of(declared)
         known = None
         if given.reward is not None:
             known = given.reward.low, given.reward.high
-            given = replace(given, reward_range=_range_of_known(given))
+            given = replace(given, reward_range=given.reward.range_within(given))
         if given.horizon is None or given.reward_range is None:
             raise InvalidProblemError("an environment needs horizon= and reward_range=")
-        _check_plan_fits(given.horizon, n_observations + 1, n_actions)
-        stationary, law = given.stationary is not False, given.reward_law or "fixed"
+        check_plan_fits(given.horizon, n_observations + 1, n_actions)
         mechanics, successors = None, given.successors
+        stationary, law = given.stationary is not False, given.reward_law or "fixed"
         if given.noise is not None:
-            _check_noise_fits(given)
+            check_noise_fits(given)
             if given.stationary is False:
                 raise InvalidProblemError("noise and stationary=False: the label has the same law at every step")
             mechanics, successors, rewards = given.noise
             low, high = given.reward_range
             known = np.where(np.isnan(rewards), low, rewards), np.where(np.isnan(rewards), high, rewards)
-        slots = slots_of_black_box(
-            n_observations,
-            n_actions,
-            times=1 if stationary else given.horizon,
-            reward_range=given.reward_range,
-            successors=successors,
-            fixed=law == "fixed",
-            starts=given.start if isinstance(given.start, list) else None,
-            known=known,
-        )
         found = {
             "n_states": n_observations + 1,
             "n_actions": n_actions,
@@ -503,16 +437,21 @@ class Problem(Declarations):
             "successors": "unknown" if successors is None else "mask" if given.noise is None else "noise",
             "noise": mechanics,
             "rewards": None,
-            "slots": slots,
+            "slots": slots_of_black_box(
+                n_observations,
+                n_actions,
+                times=1 if stationary else given.horizon,
+                reward_range=given.reward_range,
+                successors=successors,
+                fixed=law == "fixed",
+                starts=given.start if isinstance(given.start, list) else None,
+                known=known,
+            ),
             "state_names": state_labels,
             "action_names": action_labels or [str(a) for a in range(n_actions)],
             "source_hash": source,
         }
-        problem = cls(**given.given() | goal | found)
-        if isinstance(problem.risk, EVaR) and problem.random_rewards:
-            problem = replace(problem, lams=problem.declared_lams)
-        problem.check()
-        return problem.named(given)
+        return cls._checked(given, goal | found)
 
     @classmethod
     def from_mdp(cls, mdp: FiniteMDP, **declared: Any) -> Problem:
@@ -520,7 +459,7 @@ class Problem(Declarations):
 
         ``declared`` are the goal (``beta`` or ``risk``, ``eps``, ``delta``) and the declarations.
         """
-        goal, given = _goal_of(declared)
+        goal, given = goal_of(declared)
         given.check_source("model")
         if given.horizon not in (None, mdp.horizon):
             raise InvalidProblemError(f"horizon is {given.horizon}, but the model's is {mdp.horizon}")
@@ -528,59 +467,33 @@ class Problem(Declarations):
             raise InvalidProblemError(
                 "stationary=True declares one kernel for all steps, but the model's changes by step"
             )
-        _check_plan_fits(mdp.horizon, mdp.n_states, mdp.n_actions)
+        check_plan_fits(mdp.horizon, mdp.n_states, mdp.n_actions)
         successors, kind, mechanics = given.successors, "mask", None
         if given.noise is not None:
-            _check_noise_fits(given)
-            mechanics, successors, _ = noise_of_model(given.noise, mdp)
-            kind = "noise"
+            check_noise_fits(given)
+            (mechanics, successors, _), kind = noise_of_model(given.noise, mdp), "noise"
         elif successors is None or isinstance(successors, str):
             kind = "unknown" if successors is None else "model"
         start, stationary = start_of_model(mdp, given.start), bool(given.stationary or given.noise is not None)
         of_model = ("n_states", "n_actions", "horizon", "state_names", "action_names", "unit", "title")
+        known = None if mdp.next_state_rewards else mdp.rewards
         found = {name: getattr(mdp, name) for name in of_model} | {
             "start": start,
             "stationary": stationary,
             "successors": kind,
             "noise": mechanics,
             "allowed": masks_of_model(mdp, given.allowed),
-            "rewards": None
-            if mdp.rewards is None or mdp.next_state_rewards
-            else mdp.rewards.reshape(-1, mdp.n_states, mdp.n_actions),
+            "rewards": None if known is None else known.reshape(-1, mdp.n_states, mdp.n_actions),
             "slots": slots_of_model(mdp, stationary, successors, start),
             "source_hash": mdp.content_hash,
         }
-        problem = cls(**given.given() | goal | found)
+        return cls._checked(given, goal | found)
+
+    @classmethod
+    def _checked(cls, given: Declarations, found: dict[str, Any]) -> Problem:
+        """Return the problem of what is declared and what is known of the source."""
+        problem = cls(**given.given() | found)
+        if isinstance(problem.risk, EVaR) and problem.random_rewards:
+            problem = replace(problem, lams=problem.declared_lams)
         problem.check()
         return problem.named(given)
-
-
-def _goal_of(arguments: dict[str, Any]) -> tuple[dict[str, Any], Declarations]:
-    """Split arguments into the goal, which must be complete, and the declarations."""
-    eps, delta = check_positive("eps", arguments.pop("eps")), check_probability("delta", arguments.pop("delta"))
-    risk = check_risk(arguments.pop("beta", None), arguments.pop("risk", None))
-    return {"risk": risk, "eps": eps, "delta": delta}, Declarations(**arguments)
-
-
-def _check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:
-    """A plan has at least 8 numbers for every step, state and action, whatever the method."""
-    sizes = f"{horizon} steps, {n_states} states and {n_actions} actions"
-    check_memory(f"identification over {sizes}", 8 * horizon * n_states * n_actions)
-
-
-def _range_of_known(given: Declarations) -> tuple[float, float]:
-    """The range of declared rewards, which must lie in a declared one."""
-    low, high = given.reward.range
-    if given.reward_law not in (None, "fixed"):
-        raise InvalidProblemError(f"reward and reward_law={given.reward_law!r}: a known reward is not random")
-    if given.reward_range is not None and not given.reward_range[0] <= low <= high <= given.reward_range[1]:
-        raise InvalidProblemError(f"reward pays from {low:g} to {high:g}, outside reward_range {given.reward_range}")
-    return low, high
-
-
-def _check_noise_fits(given: Declarations) -> None:
-    given.check_combinations()
-    if given.successors is not None:
-        raise InvalidProblemError("successors and noise: noise says what may follow; give one of them")
-    if given.reward_law not in (None, "fixed"):
-        raise InvalidProblemError("noise and random rewards: make what is random in the reward part of the label")

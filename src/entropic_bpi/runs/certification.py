@@ -15,6 +15,7 @@ from entropic_bpi.certificate.provenance import LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import ENTRIES, Declarations
+from entropic_bpi.problem.masks import check_policy_allowed
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward, EVaR, Risk, check_risk
 from entropic_bpi.runs.exploration.other_rewards import with_rewards
@@ -325,7 +326,7 @@ def read_policy(policy: Any, evidence: CollectedData) -> np.ndarray:
         policy = np.pad(policy, ((0, 0), (0, problem.n_states - np.shape(policy)[1])))
     checked = check_policy(policy, problem.horizon, problem.n_states, problem.n_actions)
     planned = np.pad(checked, ((int(problem.artificial), 0), (0, 0)))
-    problem.check_policy_allowed(planned)
+    check_policy_allowed(problem, planned)
     return planned
 
 
