@@ -15,7 +15,7 @@ from numba import njit
 
 import entropic_bpi as eb
 from entropic_bpi.methods.kl import pairs
-from entropic_bpi.methods.kl.method import KL
+from entropic_bpi.methods.kl.method import KL, planning_beta
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.known_rewards import KnownRewards
 from entropic_bpi.problem.problem import Problem
@@ -66,6 +66,8 @@ class Shape:
     """Of a random start, what is declared: "list", some states, or "fixed", one that is not known; None: nothing is."""
     masks: bool = False
     """Some actions are forbidden, at all steps or at some."""
+    discount: bool = False
+    """Rewards are discounted, and the same at every step."""
 
 
 ANY = Shape()
@@ -91,7 +93,7 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
         mask[:] = mask[0]
     kernel = rng.random(mask.shape) * mask
     kernel /= kernel.sum(axis=-1, keepdims=True)
-    per_step = bool(rng.integers(2)) and not S == A == H
+    per_step = bool(rng.integers(2)) and not S == A == H and not shape.discount
     rewards = rng.random((H if per_step else 1, *(size if next_state else size[:2])))
     rewards = np.round(2 * rewards) if either(shape.integer_rewards) else 2 * rewards - 0.5
     start_share = rng.random(S) * (rng.random(S) < 0.7)
@@ -108,9 +110,9 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
     most = int(rng.choice(shape.max_successors)) if shape.max_successors else None
     goal = {"beta": beta, "eps": 1e-300, "delta": delta}
     masks = _masks(rng, H, S, A) if shape.masks else None
-    problem = Problem.from_mdp(
-        mdp, **goal, stationary=stationary, successors=declared, max_successors=most, start=first, allowed=masks
-    )
+    discount = float(rng.choice([0.2, 0.5, 0.8, 0.95])) if shape.discount else None
+    goal |= {"max_successors": most, "start": first, "allowed": masks, "discount": discount}
+    problem = Problem.from_mdp(mdp, **goal, stationary=stationary, successors=declared)
     low = high = np.broadcast_to(rewards if next_state else rewards[..., None], (H, *size))
     if intervals:
         width = rng.random((len(rewards), *size)) * (rng.random((len(rewards), *size)) < 0.6)
@@ -139,7 +141,7 @@ def draw(rng: np.random.Generator, shape: Shape = ANY, delta: float | None = Non
     rows, columns = np.nonzero(tally)
     order = rng.permutation(len(rows))
     counts.add(Transitions(rows[order], columns[order], tally[rows, columns][order]), int(tally.sum()))
-    declared = {"most": most, "most_first": one, "masks": masks}
+    declared = {"most": most, "most_first": one, "masks": masks, "discount": discount}
     tables = _tables(
         beta, delta, H, stationary, allowed, start_allowed, tally, low, high, next_state, start, **declared
     )
@@ -163,12 +165,17 @@ def declared_first(rng: np.random.Generator, kind: str | None, support: np.ndarr
 
 
 def draw_paid(
-    rng: np.random.Generator, law: str, exponents: tuple[float, float] | None = None, start: str | None = None
+    rng: np.random.Generator,
+    law: str,
+    exponents: tuple[float, float] | None = None,
+    start: str | None = None,
+    mean: bool = False,
 ) -> Case:
     """A random case of an environment with random rewards, each known from the values that it was seen to take.
 
     ``exponents``: between what |β| times the range of the return is drawn; None: β is one of a few ordinary numbers.
     ``start``: what is declared of the first state, "list" or "fixed".
+    ``mean``: the problem is about the mean; the tables are those of the tiny β at which it is planned.
     """
     n, A, H = int(rng.integers(1, 4)), 2, int(rng.integers(1, 4))
     S, stationary = n + 1, bool(rng.integers(2))
@@ -177,10 +184,11 @@ def draw_paid(
     if exponents is not None:
         beta = math.copysign(rng.uniform(*exponents), beta) / (H * (max(high, 0.0) - min(low, 0.0)))
     problem = Problem.black_box(
-        n, A, horizon=H, reward_range=(low, high), beta=beta, eps=1e-300, delta=delta, stationary=stationary,
-        state_labels=(*map(str, range(n)), "end"), source="", reward_law=law,
+        n, A, horizon=H, reward_range=(low, high), beta=0.0 if mean else beta, eps=1e-300, delta=delta,
+        stationary=stationary, state_labels=(*map(str, range(n)), "end"), source="", reward_law=law,
         start=(first := declared_first(rng, start, np.arange(n) == n - 1)),
     )  # fmt: skip
+    beta = planning_beta(problem) if mean else beta
     allowed = np.ones((H, S, A, S), dtype=bool)
     allowed[:, n] = np.arange(S) == n
     start_allowed = np.isin(np.arange(S), first) if isinstance(first, list) else np.arange(S) < n
@@ -303,6 +311,7 @@ def _tables(
     shift=None,
     most_first=None,
     masks=None,
+    discount=None,
 ) -> Tables:
     """Write the problem out, step by step, with the number of rows that need a ball counted by hand.
 
@@ -319,7 +328,9 @@ def _tables(
     wide[first:] = allowed
     per_step = np.stack([tally[: S * A].reshape(S, A, S)] * H) if stationary else tally[: H * S * A].reshape(H, S, A, S)
     counts[first:] = per_step
-    ends = np.exp(np.clip(beta * (np.stack([low, high]) - shift), -700.0, 700.0))  # more only where nobody can go
+    factors = np.array([1.0 if discount is None else discount**h for h in range(H)])[:, None, None, None]
+    ends = beta * factors * (np.stack([low, high]) - shift)
+    ends = np.exp(np.clip(ends, -700.0, 700.0))  # more only where nobody can go
     e[:, first:] = np.sort(ends, axis=0)
     permitted = np.ones((T, S, A), dtype=bool)
     if masks is not None:
