@@ -76,7 +76,8 @@ def nearness(found, lower, upper, problem, context):
         low, high = problem.possible_rewards
         tail = problem.discount**problem.horizon / (1 - problem.discount) * (high - low)
     least, most, width = found[0] - tail, found[1] + tail, upper - lower - 2 * tail
-    assert lower - ROUNDING <= least <= most <= upper + ROUNDING, (context, lower, least, most, upper)
+    assert lower - ROUNDING <= min(least, most), (context, lower, least, most)
+    assert max(least, most) <= upper + ROUNDING, (context, least, most, upper)
     if not NOTHING * problem.return_spread < width < np.inf:
         return np.inf, np.inf
     return (least - lower) / width, (upper - most) / width

@@ -100,6 +100,8 @@ class World:
         """The value of the first policy less that of the second, and its slopes in the kernel and in the rewards."""
         paid, start = self.low + self.share * self.width, self.case.start
         one, other = (evaluate(self.kernel, paid, policy, self.beta, start) for policy in self.policies)
+        for slope in (*one[1:], *other[1:]):  # where nobody can go, values may be beyond doubles
+            slope[~self.case.tables.allowed] = 0.0
         if not self.beta:
             return one[0] - other[0], one[1] - other[1], one[2] - other[2]
         moves, pays = ((x / one[0] - y / other[0]) / self.beta for x, y in zip(one[1:], other[1:], strict=True))
