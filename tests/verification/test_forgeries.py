@@ -349,6 +349,16 @@ def known(slot, reward):
     return change
 
 
+def first_states_narrowed(content):
+    """The last of the first states is none, and the slots say so."""
+    problem = content["problem"]
+    problem["start"].pop()
+    slots = problem["slots"]
+    for column in (slots["successor"], *slots["low"], *slots["high"]):
+        column.pop(slots["begin"][-1] + slots["used"][-1] - 1)
+    slots["used"][-1] = slots["possible"][-1] = len(problem["start"])
+
+
 def masks(mask):
     return {"table": [[mask] * 4], "offered": False}
 
@@ -371,6 +381,10 @@ FORGERIES = {
     "an unknown key of the slots": ("per step", put("problem", "slots", "x", []), "unknown key 'x'"),
     "an unknown circumstance": ("per step", put("provenance", "luck", True), "unknown key 'luck'"),
     "two states of one name": ("per step", put("problem", "state_names", ["a", "b", "c", "a"]), "all be different"),
+    "a state without a name": ("per step", put("problem", "state_names", ["a", "b", "c"]), "state_names"),
+    "two actions of one name": ("per step", put("problem", "action_names", ["a", "a"]), "all be different"),
+    "a title that is none": ("per step", put("problem", "title", 7), "title"),
+    "a unit that is none": ("per step", put("problem", "unit", ["€"]), "unit"),
     "an action without a name": ("per step", put("problem", "action_names", [0, 1]), "must be a string"),
     "a known reward as a range": ("per step, next state", put("problem", "slots", "high", 0, 0, 7.0), "low differs"),
     "observations in another order": ("environment", put("problem", "state_names", renamed), "in order"),
@@ -493,6 +507,11 @@ FORGERIES = {
         lambda content: (put("problem", "start", [0, 2])(content), put("problem", "slots", "successor", 3, 2)(content)),
         "outside the declared successors",
     ),
+    "first states narrowed throughout": (
+        "environment, first states",
+        first_states_narrowed,
+        "outside the declared successors",
+    ),
     "first states in disorder": ("environment, first states", put("problem", "start", [1, 0]), "in order"),
     "a first state twice": ("environment, first states", put("problem", "start", [0, 0, 1]), "in order"),
     "no first state": ("environment, first states", put("problem", "start", []), "in order"),
@@ -521,6 +540,40 @@ def test_a_forgery_is_refused_for_its_reason(name, honest, tmp_path):
     result = verify(saved(content, tmp_path))
     assert not result.ok
     assert any(reason in problem for problem in result.problems), result.problems
+
+
+# Each declaration of a user, changed in a file that keeps its digest.
+DECLARED = {
+    "fewer first states": ("environment, first states", put("problem", "start", [0])),
+    "one first state": ("environment, first states", put("problem", "start", "fixed")),
+    "any first state": ("environment, first states", put("problem", "start", None)),
+    "an action allowed": ("environment, masks", put("problem", "allowed", "table", 0, 2, [1, 1])),
+    "an action forbidden": ("environment, masks", put("problem", "allowed", "table", 0, 3, [1, 0])),
+    "no masks": ("environment, masks", put("problem", "allowed", None)),
+    "another reward": ("environment, reward", known(4, 0.75)),
+    "no reward": ("environment, reward", put("problem", "reward", None)),
+    "names of states": ("pooled", put("problem", "state_names", ["a", "b", "c", "d"])),
+    "states exchanged": ("pooled", put("problem", "state_names", lambda names: [*reversed(names)])),
+    "names of actions": ("pooled", put("problem", "action_names", ["keep", "replace"])),
+    "a unit": ("pooled", put("problem", "unit", "€")),
+    "a title": ("pooled", put("problem", "title", "Another machine")),
+}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_a_declaration_that_was_changed_without_the_digest_is_refused(name, honest, tmp_path):
+    base, change = DECLARED[name]
+    content = digested(honest[base].content())
+    before = json.dumps(content)
+    change(content)
+    assert json.dumps(content) != before
+    path = tmp_path / "changed.json"
+    path.write_text(json.dumps(content))
+    result = verify(path)
+    assert not result.ok
+    assert any("digest" in problem for problem in result.problems), result.problems
+    with pytest.raises(eb.EntropicBPIError, match="digest"):
+        eb.Certificate.load(path)
 
 
 @pytest.mark.parametrize("key", ["claim", "problem", "format"])
