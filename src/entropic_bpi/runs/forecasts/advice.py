@@ -7,6 +7,7 @@ One that agrees need not be true: that is for the user to know. What it would br
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -56,7 +57,7 @@ def most_successors(mdp: FiniteMDP) -> int:
     return max(int(np.diff(mdp.step_rows(h).indptr).max()) for h in range(1 if mdp.stationary else mdp.horizon))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Seen:
     """What the transitions of an environment say, whatever the numbers of its states.
 
@@ -64,97 +65,77 @@ class Seen:
     ----------
     starts, states : set of str
         Names of the first states, and of all states but the end.
-    outcomes : dict
-        For each state and action, the different outcomes: next state and, if rewards are fixed, reward.
+    outcomes : set
+        The different ones: state, action, next state and, if rewards are fixed, reward.
     one_reward : bool
         Whether every state, action and next state had one reward.
-    rewards, returns : (float, float)
-        The smallest and the largest one; of the returns, along the transitions whichever way they are put together.
+    returns : (float, float)
+        The smallest and the largest return along the transitions, whichever way they are put together.
     """
 
     starts: set[str]
     states: set[str]
-    outcomes: dict[tuple[str, int], set[tuple[str, float]]]
+    outcomes: set[tuple[str, int, str, float]]
     one_reward: bool
-    rewards: tuple[float, float]
     returns: tuple[float, float]
 
     @classmethod
     def of(cls, counts: Counts) -> Seen:
         problem, seen = counts.problem, counts.transitions()
-        names, n_actions = problem.state_names, problem.n_actions
+        names, first = np.array(problem.state_names), _first_states(problem, seen)
         played = seen.rows < problem.n_rows - int(problem.artificial)
+        states, actions = np.divmod(seen.rows[played], problem.n_actions)
+        successors, paid = seen.successors[played], seen.rewards[played] * (not problem.random_rewards)
+        columns = names[states % problem.n_states], actions, names[successors], paid
+        pairs = set(zip(seen.rows[played], successors, strict=True))
         upper = seen.upper if len(seen.upper) else seen.rewards
-        rows, successors, rewards = seen.rows[played], seen.successors[played], seen.rewards[played]
-        outcomes: dict[tuple[str, int], set[tuple[str, float]]] = {}
-        for row, successor, reward in zip(rows.tolist(), successors.tolist(), rewards.tolist(), strict=True):
-            state, action = divmod(row, n_actions)
-            outcome = names[successor], 0.0 if problem.random_rewards else reward
-            outcomes.setdefault((names[state % problem.n_states], action), set()).add(outcome)
-        first = _first_states(problem, seen)
         return cls(
-            starts={names[s] for s in first},
-            states={names[s] for s in (*first, *seen.successors[seen.successors < problem.n_states - 1])},
-            outcomes=outcomes,
-            one_reward=len(set(zip(rows, successors, strict=True))) == len(rows)
-            and bool((upper == seen.rewards).all()),
-            rewards=(float(rewards.min()), float(upper[played].max())),
+            starts=set(names[first].tolist()),
+            states=set(names[[*first, *successors[successors < problem.n_states - 1]]].tolist()),
+            outcomes=set(zip(*(column.tolist() for column in columns), strict=True)),
+            one_reward=len(pairs) == len(successors) and bool((upper == seen.rewards).all()),
             returns=returns_along(problem, seen),
         )
 
-    @property
-    def max_successors(self) -> int:
-        return max(map(len, self.outcomes.values()))
-
     def __or__(self, other: Seen) -> Seen:
-        pairs, none = self.outcomes.keys() | other.outcomes.keys(), set[tuple[str, float]]()
         return Seen(
             self.starts | other.starts,
             self.states | other.states,
-            {pair: self.outcomes.get(pair, none) | other.outcomes.get(pair, none) for pair in pairs},
+            self.outcomes | other.outcomes,
             self.one_reward and other.one_reward,
-            _hull(self.rewards, other.rewards),
-            _hull(self.returns, other.returns),
+            (min(self.returns[0], other.returns[0]), max(self.returns[1], other.returns[1])),
         )
 
-    def contradicts(self, declared: dict[str, Any]) -> bool:
-        """Whether something that was seen does not agree with a declaration or, put together differently, might not."""
-        ranges = (("reward_range", self.rewards), ("return_range", self.returns))
-        return (
-            ("start" in declared and len(self.starts) > 1)
-            or declared.get("max_states", math.inf) < len(self.states)
-            or declared.get("max_successors", math.inf) < self.max_successors
-            or (declared.get("reward_law") == "fixed" and not self.one_reward)
-            or any(name in declared and _hull(declared[name], seen) != tuple(declared[name]) for name, seen in ranges)
-        )
-
-
-def _hull(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    return min(one[0], other[0]), max(one[1], other[1])
+    @property
+    def tightest(self) -> dict[str, Any]:
+        """The declarations that agree with all this and say most; None where none does."""
+        return {
+            "start": "fixed" if len(self.starts) == 1 else None,
+            "stationary": True,
+            "reward_law": "fixed" if self.one_reward else None,
+            "max_states": len(self.states),
+            "max_successors": max(Counter(outcome[:2] for outcome in self.outcomes).values()),
+            "return_range": self.returns,
+        }
 
 
 def fitting(counts: Counts, declared: Declarations) -> Candidates:
     """What agrees with all transitions that were seen of an environment and was not declared."""
     if not counts.episodes:
         return Candidates()
-    seen, problem, found = Seen.of(counts), counts.problem, list[dict[str, Any]]()
-    fixed = declared.reward_law in (None, "fixed")
-    if declared.start is None and len(seen.starts) == 1:
-        found.append({"start": "fixed"})
-    if declared.stationary is False:
-        found.append({"stationary": True})
-    if not fixed and seen.one_reward:
-        found.append({"reward_law": "fixed"})
-    if declared.successors is None and declared.noise is None:
-        if len(seen.states) < problem.n_states - 1:
-            found.append({"max_states": len(seen.states)})
-        if declared.max_successors is None:
-            found.append({"max_successors": seen.max_successors})
-    # Not the range of the rewards seen: one that is still to be found may lie outside, and nothing would look for it.
-    if declared.return_range is None and declared.discount is None and fixed:
-        low, high = seen.returns
-        if low < high and high - low < _NARROW * problem.return_spread:
-            found.append({"return_range": (low, high)})
+    seen, problem = Seen.of(counts), counts.problem
+    fixed, free = declared.reward_law in (None, "fixed"), declared.successors is None and declared.noise is None
+    whole = declared.return_range is None and declared.discount is None and fixed
+    useful = {
+        "start": declared.start is None,
+        "stationary": declared.stationary is False,
+        "reward_law": not fixed,
+        "max_states": free and len(seen.states) < problem.n_states - 1,
+        "max_successors": free and declared.max_successors is None,
+        # Not the range of the rewards: one that is still to be found may lie outside, and nothing would look for it.
+        "return_range": whole and 0 < seen.returns[1] - seen.returns[0] < _NARROW * problem.return_spread,
+    }
+    found = ({name: value} for name, value in seen.tightest.items() if useful[name] and value is not None)
     return Candidates(tuple(found), seen)
 
 

@@ -278,7 +278,8 @@ def measured(source: Any, settings: Settings, candidates: Candidates, without: T
                 tried.append(Declaration(declared, seen is None, trial, _factor(trial, without)))
         if seen is not None and counts is not None and counts.episodes:
             seen |= Seen.of(counts)
-    agreed = [one for one in tried if seen is None or not seen.contradicts(one.declared)]
+    tightest = {} if seen is None else seen.tightest
+    agreed = [one for one in tried if all(tightest.get(name, value) == value for name, value in one.declared.items())]
     # By the factor; without a forecast by the gap, and where the effect is the same what declares less.
     agreed.sort(key=lambda one: (one.factor or (0.0, 0.0), -one.trial.gap, -len(one.declared)), reverse=True)
     return tuple(agreed)
