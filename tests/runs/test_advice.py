@@ -40,7 +40,9 @@ def test_what_agrees_with_two_runs_agrees_with_both(spent):
     seen = Seen.of(Counts.of(claim.problem, claim.transitions, claim.episodes))
     few = Seen({"0"}, {"0"}, {("0", 0, "0", 0.0)}, True, (0.0, 0.0))
     for name in ("max_successors", "max_states"):
-        assert few.tightest[name] == 1 < seen.tightest[name] == (seen | few).tightest[name] == (few | seen).tightest[name]
+        assert (
+            few.tightest[name] == 1 < seen.tightest[name] == (seen | few).tightest[name] == (few | seen).tightest[name]
+        )
     other = Seen({"5"}, {"5"}, {("0", 0, "5", 0.0)}, False, (-1.0, 4.0))
     both = {"max_states": 2, "max_successors": 2, "return_range": (-1.0, 4.0), "stationary": True}
     assert (few | other).tightest == {"start": None, "reward_law": None, **both}
