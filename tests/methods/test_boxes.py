@@ -419,3 +419,21 @@ def check_noise(seeds):
 
 def test_no_law_of_the_noise_exceeds_a_certificate():
     assert check_noise(range(12)) >= 3
+
+
+def test_a_cut_of_an_event_that_is_no_union_of_classes_is_caught(monkeypatch):
+    """Trap 6: what is known of an event is taken for known of every class that has a label of it."""
+    intervals = boxes._intervals
+
+    def of_overlapping_events(rows, laws, table, cut):
+        interval = intervals(rows, laws, table, cut)
+        for i, (row, law) in enumerate(zip(laws.rows, laws.law, strict=True)):
+            events = set(laws.labels[laws.law == law].ravel().tolist())
+            for j, labels in enumerate(laws.labels[i].tolist()):
+                if cut[law] and labels:
+                    interval[row, 1, j] = min(table[law, event, 1] for event in events if event & labels)
+        return interval
+
+    monkeypatch.setattr(boxes, "_intervals", of_overlapping_events)
+    with pytest.raises(AssertionError):
+        check_noise(range(12))

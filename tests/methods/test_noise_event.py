@@ -111,3 +111,50 @@ def test_the_event_fails_no_more_often_than_declared_in_a_thousand_runs():
 def test_other_ways_to_count_break_the_event(change):
     runs = 40
     assert stats.binomtest(failures(runs, change, 60), runs, DELTA, alternative="greater").pvalue < 1e-3
+
+
+# -- how many balls there are ----------------------------------------------------------------------------------------
+
+SUBSETS = range(1, 41)  # of the labels 0 to 5: no two are complements of each other, as none has the label 6
+
+
+def told_apart(state, subset, label):
+    """The only step tells whether a label is in the subset, and pays for it."""
+    return subset >> label & 1, float(subset >> label & 1)
+
+
+ONE_STEP = eb.FiniteMDP.from_noise(range(2), SUBSETS, range(7), np.full(7, 1 / 7), told_apart, horizon=1, start=0)
+
+
+def balls_at_risk(monkeypatch, trap):
+    """P of that problem, and of mutants of it."""
+    with monkeypatch.context() as patch:
+        if trap == "last step":
+            patch.setattr(Problem, "next_state_rewards", False)
+        problem = Problem.from_mdp(ONE_STEP, noise="model", beta=1.0, eps=1.0, delta=DELTA)
+        return len(problem.noise.labels) if trap == "laws" else max(problem.rows_at_risk, 1)
+
+
+def leaves_a_ball(rng, union, visits=60):
+    """Whether the law leaves one of the balls while all actions are played again and again."""
+    tallies = np.zeros((len(SUBSETS), 2), dtype=np.int64)
+    truth = np.array([[7 - size, size] for size in map(int.bit_count, SUBSETS)]) / 7
+    for n in range(1, visits + 1):
+        inside = rng.random(len(SUBSETS)) < truth[:, 1]
+        tallies[np.arange(len(SUBSETS)), inside.astype(int)] += 1
+        shares = tallies / n
+        divergence = n * np.where(tallies > 0, shares * np.log(np.where(tallies > 0, shares, 1) / truth), 0).sum(axis=1)
+        if any(d > union + mixture_radius(tally, 2) for d, tally in zip(divergence, tallies, strict=True)):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("trap", [None, "laws", "last step"])
+def test_the_event_needs_a_part_of_delta_for_every_ball_also_of_the_last_step(trap, monkeypatch):
+    """Trap 3: P counts balls, not laws. Trap 11: the last step is free only if its classes pay the same."""
+    balls, runs = balls_at_risk(monkeypatch, trap), 60
+    assert balls == (len(SUBSETS) if trap is None else 1)
+    union = math.log(balls / DELTA)
+    failed = sum(leaves_a_ball(np.random.default_rng((11, run)), union) for run in range(runs))
+    pvalue = stats.binomtest(failed, runs, DELTA, alternative="greater").pvalue
+    assert pvalue > 1e-3 if trap is None else pvalue < 1e-3
