@@ -25,7 +25,6 @@ from entropic_bpi.errors import CertificateError, InvalidProblemError
 from entropic_bpi.model.formats.registry import FORMATS, OBJECTS
 from entropic_bpi.show.files import certificate_in
 from entropic_bpi.show.words import Rounding, ascii_minus
-from entropic_bpi.tools.files import read_unpacked
 from entropic_bpi.tools.workers import processors
 
 _PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "matplotlib", "typer", "rich")
@@ -77,7 +76,9 @@ def verify(certificate: Path, *, rigorous: bool = False) -> Answer:
     ]
     verdict, *problems = _verdict(result)
     facts = [verdict, *data(proved=result.proved), *(bounds if known else data(lower=None, upper=None, gap=None))]
-    appraised = b'"entropic-bpi appraisal"' in read_unpacked(path)[:100]
+    from entropic_bpi.verification._file import unpacked
+
+    appraised = b'"entropic-bpi appraisal"' in unpacked(path)[:100]
     then = ("verify", path, "--json") if appraised else ("report", certificate, "-o", "report.html")
     return Answer([*facts, *problems], then, result.ok)
 
@@ -259,8 +260,9 @@ def monitor(
         Draw the evidence over the episodes.
     """
     from entropic_bpi.runs.monitoring.monitor import FORMAT
+    from entropic_bpi.verification._file import unpacked
 
-    saved = not run.is_dir() and f'"format": "{FORMAT}"'.encode() in read_unpacked(run)
+    saved = not run.is_dir() and f'"format": "{FORMAT}"'.encode() in unpacked(run)
     watching = eb.Monitor.load(run) if saved else eb.Monitor(run, level=level)
     watching.observe_log(read_log(log, {"delta": 0.0, **columns}))
     if save is not None:

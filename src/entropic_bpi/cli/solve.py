@@ -17,7 +17,6 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.formats.registry import format_of
 from entropic_bpi.show.choices import choices_of, reached_by
 from entropic_bpi.show.files import certificate_in
-from entropic_bpi.tools.files import read_unpacked
 
 # The law of the return is shown when it needs at most this many atoms on the way.
 _LARGEST_LAW = 100_000
@@ -242,5 +241,7 @@ def convert(source: str, target: Path, *, horizon: int | None = None, param: lis
 
 def _is_certificate(path: Path) -> bool:
     """Return whether a file begins as certificates do; models are JSON files too."""
+    from entropic_bpi.verification._file import unpacked
+
     file = path.is_file() and path.suffix in (".json", ".gz")
-    return file and b'"entropic-bpi certificate"' in read_unpacked(path)[:200]
+    return file and b'"entropic-bpi certificate"' in unpacked(path)[:200]

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, compressed ones, and folders that one process uses at a time."""
+"""Files that are written whole or not at all, and folders that one process uses at a time."""
 
 import csv
 import gzip
@@ -6,7 +6,6 @@ import io
 import os
 import re
 import threading
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -21,9 +20,6 @@ except ImportError:  # not a POSIX system
 _LOCK = ".entropic-bpi.lock"
 # What a spreadsheet takes for the beginning of a formula, and may run.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_GZIP = b"\x1f\x8b"
-# A compressed file may unpack to so many times its size, or to so many bytes.
-_LARGEST_GROWTH, _ALWAYS_AFFORDED = 200, 2**26
 _TEMPORARY = re.compile(r"\..+\.entropic-bpi-(?P<pid>\d{1,9})-\d+")
 
 
@@ -51,27 +47,6 @@ def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
     if os.fspath(path).endswith(".gz"):
         data = gzip.compress(data, compresslevel=6, mtime=0)  # the same text makes the same file
     write_atomically(path, lambda file: file.write(data))
-
-
-def read_unpacked(path: Path) -> bytes:
-    """Return the content of a file that may be compressed (gzip).
-
-    Raises
-    ------
-    ValueError
-        If a compressed file is damaged, or would take far more memory than its size.
-    """
-    data = path.read_bytes()
-    if not data.startswith(_GZIP):
-        return data
-    most, unpacker = _LARGEST_GROWTH * len(data) + _ALWAYS_AFFORDED, zlib.decompressobj(wbits=31)
-    try:
-        unpacked = unpacker.decompress(data, most)
-    except zlib.error as error:
-        raise ValueError(f"damaged compressed data: {error}") from None
-    if not unpacker.eof or unpacker.unused_data:
-        raise ValueError(f"compressed data that are cut short, go on after their end, or unpack to over {most} bytes")
-    return unpacked
 
 
 @cache  # once for each folder, which may be a large one

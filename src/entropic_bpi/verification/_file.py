@@ -216,19 +216,23 @@ def _updated(content: dict[str, Any]) -> dict[str, Any]:
 def parsed(path: Path) -> Any:
     """Return the content of a JSON file."""
     try:
-        return _parse(_unpacked(path.read_bytes()))
+        return _parse(unpacked(path))
     except FileNotFoundError:
         raise Rejected(f"no such file: {path}") from None
-    except (OSError, ValueError, RecursionError, zlib.error) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Rejected(f"{path} is not a whole JSON file: {error}") from None
 
 
-def _unpacked(data: bytes) -> bytes:
+def unpacked(path: Path) -> bytes:
     """Return the content of a file that may be compressed; a small one may not unpack to a huge one."""
+    data = path.read_bytes()
     if data[:2] != b"\x1f\x8b":
         return data
     unpack = zlib.decompressobj(wbits=31)
-    content = unpack.decompress(data, _MOST_GROWTH * len(data) + _ALWAYS_AFFORDED)
+    try:
+        content = unpack.decompress(data, _MOST_GROWTH * len(data) + _ALWAYS_AFFORDED)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
     if not unpack.eof or unpack.unused_data:
         raise ValueError(f"it is damaged, or its compressed content is longer than {len(content)} bytes")
     return content

@@ -37,9 +37,9 @@ from entropic_bpi.show.report._returns import EPISODES, expected_returns
 from entropic_bpi.show.words import Rounding, claim_of, few, name, probability, risk_of, signed, unit_of, with_unit
 from entropic_bpi.sources.assumption_tests import REJECTED_FROM
 from entropic_bpi.tools.extras import module_of_extra
-from entropic_bpi.tools.files import read_unpacked
 from entropic_bpi.tools.text import printable
 from entropic_bpi.verification import Verification, verify
+from entropic_bpi.verification._file import unpacked
 
 _LONGEST_TEXT = 600
 _MOST_PROBLEMS = 20
@@ -130,7 +130,7 @@ def _from_path(path: Path) -> ReportInputs:
     if path.is_dir():
         history = _read_history(path / HISTORY_FILE, certificate.risk == "any reward")
         run = read_summary(path / CHECKPOINT) or {}
-    library = json.loads(read_unpacked(file))["library"]
+    library = json.loads(unpacked(file))["library"]
     return ReportInputs(certificate, verification, file.name, digest, library, history, run)
 
 
