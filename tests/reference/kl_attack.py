@@ -238,7 +238,7 @@ def draw_known(rng: np.random.Generator, sign: int, exponents: tuple[float, floa
     ends, exact = to == n, paid.reshape(-1, S)[owner, to]
     low, high = np.where(ends, least.ravel()[owner], exact), np.where(ends, most.ravel()[owner], exact)
     known, rows = KnownRewards(None, low, high), (np.concatenate([[0], np.cumsum(follows.sum(axis=2))]), to)
-    span = H * (max(known.range[1], 0.0) - min(known.range[0], 0.0))
+    span = H * (max(high.max(), 0.0) - min(low.min(), 0.0))
     beta = sign * (float(rng.choice(BETAS)) if exponents is None else rng.uniform(*exponents) / (span or 1.0))
     delta = float(rng.choice([0.05, 0.5, 0.9]))
     problem = Problem.black_box(
