@@ -28,10 +28,15 @@ class Case(NamedTuple):
     goal: dict[str, Any]
 
 
-def inventory() -> eb.FiniteMDP:
-    """Room for ten, orders up to five, a demand of three on average, lost sales; returns have a range of 20."""
+def inventory(more: float = 0.0) -> eb.FiniteMDP:
+    """Room for ten, orders up to five, a demand of three on average, lost sales; returns have a range of 20.
+
+    ``more`` is a probability that is taken from the smallest demands and given to a demand of 6.
+    """
     law = [exp(-3) * 3**demand / factorial(demand) for demand in range(9)]
     law[-1] += 1 - sum(law)
+    kept = np.diff(np.maximum(np.cumsum([0.0, *law]) - more, 0.0))
+    kept[6] += more
     # Least: fill the shop and sell nothing, -0.4 · 10 - 0.05 · (5 + 9 · 10). Most: order and sell five a day, 10 · 5 · 0.6.
     scale = 20 / (30 + 8.75)
 
@@ -40,7 +45,7 @@ def inventory() -> eb.FiniteMDP:
         left = full - min(demand, full)
         return left, scale * (full - left - 0.4 * (full - stock) - 0.05 * left)
 
-    return eb.FiniteMDP.from_noise(range(11), range(6), range(9), law, day, horizon=10, start=0)
+    return eb.FiniteMDP.from_noise(range(11), range(6), range(9), kept, day, horizon=10, start=0)
 
 
 def queue() -> eb.FiniteMDP:

@@ -66,8 +66,8 @@ def test_a_row_is_a_ball_and_its_pairs_count_together():
 
 
 def alarms(streams, level, episodes=40):
-    """Streams whose law lies at the edge of the balls."""
-    found = 0
+    """How many streams whose law lies at the edge of the balls have an alarm, and how many there are."""
+    found = inside = 0
     for seed in range(streams):
         rng = np.random.default_rng(seed)
         certificate = claim(int(rng.choice([5, 50, 500])), seed=seed % 7)
@@ -78,20 +78,26 @@ def alarms(streams, level, episodes=40):
         adversary = Adversary(case, method.rules.radius)
         if not adversary.is_inside(0, LAW):
             continue
+        inside += 1
         edge = adversary.edge(0, LAW, rng.dirichlet(np.full(DEMANDS, 0.5)) - LAW)
         monitor = eb.Monitor(certificate, level=level)
         stream(rng, monitor, edge / edge.sum(), episodes)
         found += monitor.alarm
-    return found
+    return found, inside
 
 
 def test_there_are_few_false_alarms():
-    assert alarms(40, 0.1) <= 4
+    found, inside = alarms(40, 0.1)
+    assert inside >= 30
+    assert found <= 4
 
 
 @pytest.mark.slow
 def test_2000_streams_at_the_edge_of_the_balls_have_no_more_alarms_than_the_level():
-    assert alarms(2000, 0.1) <= 200
+    found, inside = alarms(2000, 0.1)
+    print(f"false alarms of {inside} at level 0.1: {found}")
+    assert inside >= 1800
+    assert found <= 0.1 * inside
 
 
 def test_a_change_of_the_law_is_found_named_and_kept_in_a_file(tmp_path):
