@@ -85,7 +85,7 @@ def table(claim, makers):
 
 
 def with_noise():
-    """The inventory of ``benchmarks.noise_table``: a certificate that reached ε = 2 % of the range, and one of 1000 episodes."""
+    """The inventory of ``benchmarks.noise_table``: certificates that reached ε = 2 % of the range, and 10⁻⁶."""
     goal = {"beta": -0.5, "delta": 0.05, "noise": "model", "seed": 1}
     changes = {f"{more:g}": lambda more=more: eb.as_gymnasium(inventory(more)) for more in (0.0, 0.1, 0.2, 0.4)}
     table(eb.identify(inventory(), eps=0.4, **goal).certificate, changes)
