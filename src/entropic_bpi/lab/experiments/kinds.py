@@ -106,14 +106,10 @@ def _claimed(spec: RunSpec, result: Any) -> Columns:
 
 def _true_gap(spec: RunSpec, policy: Any) -> float:
     """Compute V* - V^π in the true model."""
-    from entropic_bpi.model.planning import evaluate, solve
+    from entropic_bpi.lab.experiments.oracle import true_values
 
-    if "evar" in spec.options:
-        from entropic_bpi.lab.experiments.oracle import true_evars
-
-        best, mine = true_evars(spec.mdp, policy, spec.options["evar"])
-        return max(0.0, best - mine)
-    return max(0.0, solve(spec.mdp, spec.beta).value - evaluate(spec.mdp, policy, spec.beta).value)
+    best, mine = true_values(spec.mdp, policy, spec.beta, spec.options.get("evar"))
+    return max(0.0, best - mine)
 
 
 def _paid(mdp: FiniteMDP, rows: Any, h: int, row: int, entries: slice) -> bytes:

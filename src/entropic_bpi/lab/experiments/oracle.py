@@ -36,6 +36,13 @@ def true_evars(mdp: FiniteMDP, policy: np.ndarray, alpha: float) -> tuple[float,
     return _best_evar(mdp, alpha), law.evar(alpha)
 
 
+def true_values(mdp: FiniteMDP, policy: np.ndarray, beta: float, alpha: float | None) -> tuple[float, float]:
+    """Return the best value and that of ``policy``: at ``beta``, or the EVaR of the level ``alpha``."""
+    if alpha is not None:
+        return true_evars(mdp, policy, alpha)
+    return solve(mdp, beta).value, evaluate(mdp, policy, beta).value
+
+
 class Oracle:
     """Check the events at every plan of a loop that calls :meth:`watch`; ``failed`` has those that failed at some plan.
 
@@ -82,12 +89,7 @@ class Oracle:
 
     def confirms(self, claim: Certificate) -> bool:
         """Return whether every part of the claim is true."""
-        risk = claim.problem.risk
-        if isinstance(risk, EVaR):
-            best, mine = true_evars(self.mdp, claim.policy, risk.alpha)
-        else:
-            best = solve(self.mdp, claim.beta).value
-            mine = evaluate(self.mdp, claim.policy, claim.beta).value
+        best, mine = true_values(self.mdp, claim.policy, claim.beta, claim.alpha)
         room = ROUNDING * (1 + abs(best))
         return bool(claim.lower <= mine + room and best <= claim.upper + room and best - mine <= claim.gap + room)
 

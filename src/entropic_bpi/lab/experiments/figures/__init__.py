@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from entropic_bpi.lab.experiments.figures import chi2, interval, regret, stopping, tightness, tuned
 from entropic_bpi.lab.experiments.figures._figure import FULL, QUICK, Plot, read_table, save
@@ -40,10 +41,7 @@ def reproduce(
     *,
     quick: bool = False,
     seeds: int | None = None,
-    workers: int | None = None,
-    scheduler: str | None = None,
-    resume: bool = False,
-    progress: bool | None = None,
+    **options: Any,
 ) -> dict[str, str]:
     """Compute and draw figures.
 
@@ -60,8 +58,8 @@ def reproduce(
         10⁵ episodes, 3 seeds and coarser grids instead of 10⁷ and 15.
     seeds : int, optional
         Another number of seeds.
-    workers, scheduler, resume, progress
-        As for :func:`~entropic_bpi.lab.experiments.run`.
+    **options
+        ``workers``, ``scheduler``, ``resume``, ``progress``: as for :func:`~entropic_bpi.lab.experiments.run`.
 
     Returns
     -------
@@ -79,14 +77,7 @@ def reproduce(
     sweeps = {name: FIGURES[name].sweep(size) for name in chosen}
     # Seed by seed, so that what is there after an interruption is balanced: --seeds draws the figures from it.
     specs = sorted((spec for sweep in sweeps.values() for spec in sweep), key=lambda spec: spec.seed)
-    results = run(
-        specs,
-        folder,
-        workers=workers,
-        scheduler=scheduler,
-        resume=resume,
-        progress=progress,
-    )
+    results = run(specs, folder, **options)
     return {
         name: save(FIGURES[name], name, results.select(sweep), size, folder / name) for name, sweep in sweeps.items()
     }

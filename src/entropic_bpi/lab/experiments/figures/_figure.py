@@ -69,6 +69,16 @@ def save(plot: Plot, name: str, results: Results, size: Size, folder: Path) -> s
     return text
 
 
+def finished(figure: Any, ncols: int) -> Any:
+    """Add a legend below, and tidy all axes."""
+    from entropic_bpi.show.plots import tidy
+
+    figure.legend(loc="outside lower center", ncols=ncols, frameon=False, fontsize="small")
+    for axes in figure.axes:
+        tidy(axes)
+    return figure
+
+
 def save_drawing(figure: Any, folder: Path, name: str) -> None:
     """Write a figure as PNG and PDF, the same bytes each time; journals refuse the fonts of type 3 that are the default."""
     from matplotlib import rc_context

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from entropic_bpi.lab.experiments.figures._figure import Plot, Size, Table, column
+from entropic_bpi.lab.experiments.figures._figure import Plot, Size, Table, column, finished
 from entropic_bpi.lab.experiments.figures.stopping import AXES, BETAS
 from entropic_bpi.lab.experiments.kinds import policy_digest
 from entropic_bpi.lab.experiments.spec import RULES, RunSpec, grid
@@ -74,7 +74,7 @@ def changes(table: Table) -> list[float]:
 
 
 def _draw(table: Table) -> Any:
-    from entropic_bpi.show.plots import COLOURS, new_figure, tidy
+    from entropic_bpi.show.plots import COLOURS, new_figure
 
     figure = new_figure(5.2, 5.4)
     top, middle, bottom = figure.subplots(3, 1, sharex=True)
@@ -92,9 +92,7 @@ def _draw(table: Table) -> Any:
             line = axes.axvline(beta, color="0.4", ls=":", linewidth=1)
             if axes is bottom and beta == changes(table)[0]:
                 line.set_label("the optimal policy changes")
-        tidy(axes)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize="small")
-    return figure
+    return finished(figure, ncols=3)
 
 
 def _tell(table: Table) -> str:

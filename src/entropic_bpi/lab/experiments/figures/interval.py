@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from entropic_bpi.lab.experiments.figures._figure import Plot, Size, Table, column, rows_where
+from entropic_bpi.lab.experiments.figures._figure import Plot, Size, Table, column, finished, rows_where
 from entropic_bpi.lab.experiments.spec import RULES, RunSpec, grid, rule_of
 from entropic_bpi.lab.experiments.store import Results
 
@@ -38,7 +38,7 @@ def _table(results: Results) -> Table:
 
 
 def _draw(table: Table) -> Any:
-    from entropic_bpi.show.plots import COLOURS, new_figure, tidy
+    from entropic_bpi.show.plots import COLOURS, new_figure
 
     figure = new_figure(5.6, 3.6)
     axes = figure.subplots()
@@ -47,22 +47,13 @@ def _draw(table: Table) -> Any:
         for seed in sorted({row["seed"] for row in rows}):
             mine = rows_where(rows, seed=seed)
             x, lower, upper = (column(mine, name) for name in ("episodes", "lower", "upper"))
-            axes.plot(
-                x,
-                upper,
-                color=colour,
-                linewidth=0.9,
-                label=rule if seed == mine[0]["seed"] == rows[0]["seed"] else None,
-            )
-            axes.plot(x, lower, color=colour, linewidth=0.9)
             axes.fill_between(x, lower, upper, color=colour, alpha=0.05, linewidth=0)
-            axes.plot(x[-1:], upper[-1:], color=colour, marker="|", markersize=7)
-            axes.plot(x[-1:], lower[-1:], color=colour, marker="|", markersize=7)
+            for side, label in ((upper, rule if seed == rows[0]["seed"] else None), (lower, None)):
+                axes.plot(x, side, color=colour, linewidth=0.9, label=label)
+                axes.plot(x[-1:], side[-1:], color=colour, marker="|", markersize=7)
     axes.axhline(table[0]["optimum"], color="black", ls=":", label="best value V*")
     axes.set(xscale="log", xlabel="episodes", ylabel="value (units of reward)", ylim=(-0.1, None))
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
-    tidy(axes)
-    return figure
+    return finished(figure, ncols=2)
 
 
 def _tell(table: Table) -> str:

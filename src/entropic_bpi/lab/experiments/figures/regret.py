@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from entropic_bpi.lab.experiments.figures._figure import Plot, Size, Table, column, rows_where
+from entropic_bpi.lab.experiments.figures._figure import Plot, Size, Table, column, finished, rows_where
 from entropic_bpi.lab.experiments.spec import RunSpec, grid
 from entropic_bpi.lab.experiments.statistics import summary
 from entropic_bpi.lab.experiments.store import Results
@@ -85,7 +86,7 @@ def curve_of(results: Results, chosen: np.ndarray, **label: Any) -> Table:
 
 def draw(table: Table) -> Any:
     """The regret on linear axes as in the paper, on logarithmic ones, and per episode, where learners can be told apart."""
-    from entropic_bpi.show.plots import new_figure, plain_numbers, tidy
+    from entropic_bpi.show.plots import new_figure, plain_numbers
 
     figure = new_figure(9.6, 3.9)
     linear, total, per_episode = figure.subplots(1, 3)
@@ -105,11 +106,8 @@ def draw(table: Table) -> Any:
     linear.set(xlim=(0, None), ylim=(0, None))
     total.set(xscale="log", yscale="log", xlabel="episodes K", ylabel="cumulative regret (units of reward)")
     per_episode.set(xscale="log", yscale="log", xlabel="episodes K", ylabel="regret per episode (units of reward)")
-    figure.legend(loc="outside lower center", ncols=5, frameon=False, fontsize="small")
     plain_numbers(per_episode.yaxis)
-    for axes in (linear, total, per_episode):
-        tidy(axes)
-    return figure
+    return finished(figure, ncols=5)
 
 
 def _style(learner: str) -> dict[str, Any]:
@@ -146,14 +144,12 @@ def claim_checks(table: Table, ours: str) -> list[ClaimCheck]:
     mean = column(mine, "mean")
     others = np.stack([column(rows_where(table, learner=name), "mean") for name in rivals])
     return [
-        _lowest_at_the_end(mine[-1], min((rows_where(table, learner=name)[-1] for name in rivals), key=_mean)),
+        _lowest_at_the_end(
+            mine[-1], min((rows_where(table, learner=name)[-1] for name in rivals), key=itemgetter("mean"))
+        ),
         _lowest_throughout(episodes, mean, others.min(axis=0)),
         _flattest(episodes, mean, others, rivals),
     ]
-
-
-def _mean(row: dict[str, Any]) -> float:
-    return float(row["mean"])
 
 
 def _lowest_at_the_end(mine: dict[str, Any], rival: dict[str, Any]) -> ClaimCheck:
@@ -258,7 +254,7 @@ def _table_overview(results: Results) -> Table:
 
 def _draw_overview(table: Table) -> Any:
     """The regret at the end as a multiple of what Entropic-BPI has with the printed bonus."""
-    from entropic_bpi.show.plots import COLOURS, new_figure, plain_numbers, tidy
+    from entropic_bpi.show.plots import COLOURS, new_figure, plain_numbers
 
     figure = new_figure(7.0, 3.6)
     axes = figure.subplots()
@@ -272,9 +268,7 @@ def _draw_overview(table: Table) -> Any:
     axes.set(xscale="log", xlabel="regret at the end (1 is Entropic-BPI, printed bonus)")
     axes.set_yticks(range(len(names)), [NAMES[name] for name in names])
     plain_numbers(axes.xaxis)
-    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize="small")
-    tidy(axes)
-    return figure
+    return finished(figure, ncols=4)
 
 
 def _tell_overview(table: Table) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from entropic_bpi.lab.experiments.figures._figure import Plot, Size, Table, column, rows_where
+from entropic_bpi.lab.experiments.figures._figure import Plot, Size, Table, column, finished, rows_where
 from entropic_bpi.lab.experiments.spec import IDENTIFY_DEFAULTS, RULES, RunSpec, grid, rule_of
 from entropic_bpi.lab.experiments.statistics import line, summary
 from entropic_bpi.lab.experiments.store import Results
@@ -39,22 +40,22 @@ def _sweep_horizons(size: Size) -> list[RunSpec]:
     return [spec for rule in OURS for spec in grid(horizon=HORIZONS, beta=BETA, seeds=size.seeds, **RULES[rule])]
 
 
-def stopping_times(results: Results, keys: Sequence[str] = ("beta", "horizon")) -> Table:
+def stopping_times(results: Results) -> Table:
     """One row per setting, with the stopping time summarised over seeds."""
     runs = results.runs
     rules = np.array([rule_of(spec) for spec in runs["spec"]], dtype=object)
-    labels = list(zip(rules, *(runs[key].tolist() for key in keys), strict=True))
+    labels = list(zip(rules, runs["beta"].tolist(), runs["horizon"].tolist(), strict=True))
     table = []
     for label in sorted(set(labels), key=lambda label: (list(RULES).index(label[0]), *label[1:])):
         chosen = np.array([other == label for other in labels])
         stopped = runs["stopped"][chosen].astype(bool)
-        row = {"rule": label[0], **dict(zip(keys, label[1:], strict=True))}
+        row = dict(zip(("rule", "beta", "horizon"), label, strict=True))
         table.append({**row, **summary(runs["episodes"][chosen], ~stopped), "largest": runs["episodes"][chosen].max()})
     return table
 
 
 def _draw_against(axis: str, table: Table) -> Any:
-    from entropic_bpi.show.plots import COLOURS, new_figure, tidy
+    from entropic_bpi.show.plots import COLOURS, new_figure
 
     figure = new_figure(4.6, 3.2)
     axes = figure.subplots()
@@ -76,9 +77,7 @@ def _draw_against(axis: str, table: Table) -> Any:
     low, high = axes.get_ylim()
     if high < 1.01 * low:  # Matplotlib cannot draw a logarithmic axis on which all numbers are the same up to rounding
         axes.set_ylim(low / 2, high * 2)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
-    tidy(axes)
-    return figure
+    return finished(figure, ncols=2)
 
 
 def draw_capped(axes: Any, table: Table, axis: str, colour: str, label: str | None = "some runs capped") -> None:
@@ -154,8 +153,8 @@ def _tell_horizons(table: Table) -> str:
     return f"{what}{_HOW}{_tell_sweep(table, 'horizon', 'H')}"
 
 
-FIG3 = Plot(_sweep_betas, stopping_times, lambda table: _draw_against("beta", table), _tell_betas)
-FIG4 = Plot(_sweep_horizons, stopping_times, lambda table: _draw_against("horizon", table), _tell_horizons)
+FIG3 = Plot(_sweep_betas, stopping_times, partial(_draw_against, "beta"), _tell_betas)
+FIG4 = Plot(_sweep_horizons, stopping_times, partial(_draw_against, "horizon"), _tell_horizons)
 
 
 # -- the paper's rule beside ours ------------------------------------------------------------------------------------
@@ -186,17 +185,12 @@ def _bounds() -> Iterable[tuple[str, Any]]:
     from entropic_bpi.model.return_law import max_return
 
     bridge = instances.risky_bridge(horizon=CERTIFY_HORIZON)
-    sizes = {
-        "n_states": bridge.n_states,
-        "n_actions": bridge.n_actions,
-        "horizon": CERTIFY_HORIZON,
-        **IDENTIFY_DEFAULTS,
-    }
+    sizes = (bridge.n_states, bridge.n_actions, CERTIFY_HORIZON)
 
     def evaluated(bound: Any, **options: Any) -> Any:
         def at(beta: float) -> float:
             try:
-                return float(bound(**sizes, beta=beta, **options))
+                return float(bound(*sizes, beta=beta, **IDENTIFY_DEFAULTS, **options))
             except InvalidProblemError:  # outside the theorem's conditions
                 return math.nan
 
@@ -209,7 +203,7 @@ def _bounds() -> Iterable[tuple[str, Any]]:
 
 
 def _draw_certify(table: Table) -> Any:
-    from entropic_bpi.show.plots import COLOURS, new_figure, tidy
+    from entropic_bpi.show.plots import COLOURS, new_figure
 
     figure = new_figure(5.6, 4.2)
     axes, lower = figure.subplots(), _finite(table, LOWER)
@@ -228,9 +222,7 @@ def _draw_certify(table: Table) -> Any:
     measured = column([row for row in table if row["seeds"]], "mean")
     axes.set(yscale="log", xlabel=AXES["beta"], ylabel="episodes until certified")
     axes.set_ylim(measured.min() / 3, measured.max() * 10)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
-    tidy(axes)
-    return figure
+    return finished(figure, ncols=2)
 
 
 def _finite(table: Table, rule: str) -> Table:
