@@ -23,7 +23,7 @@ from entropic_bpi import cli
 from entropic_bpi.verification import rigorous
 from entropic_bpi.verification._ball import Rows, mixture_radii
 from entropic_bpi.verification._file import content_of
-from entropic_bpi.verification._intervals import Doubles, arithmetic
+from entropic_bpi.verification._intervals import enclosures
 from entropic_bpi.verification.rigorous import Balls, balls, prove
 
 NAMES = ("lower", "upper", "gap")
@@ -135,7 +135,7 @@ def test_what_cannot_be_enclosed_is_not_proved(monkeypatch):
     bounds, problems = prove(content_of(next(certificates(KINDS[0]))))
     assert all(map(math.isnan, bounds))
     assert problems == ["the bounds cannot be enclosed: ZeroDivisionError('division by zero')"]
-    assert arithmetic.get() is Doubles
+    assert enclosures.get() is None
 
 
 def test_a_missing_library_is_named(monkeypatch):

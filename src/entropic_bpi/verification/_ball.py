@@ -251,7 +251,6 @@ def good_w(shares: np.ndarray, depths: np.ndarray, x: np.ndarray, guess: np.ndar
     F(w) = Σ p log1p(d/w) + log Σ p / (1 + d/w) decreases; 0 if it never exceeds x. Any answer is safe. A ``guess`` that is
     not positive is none.
     """
-    shares, depths, x = doubles(shares), doubles(depths), doubles(x)
     mean = (shares * depths).sum(axis=0)
     variance = (shares * (depths - mean) ** 2).sum(axis=0)
     spread = np.sqrt(np.where(variance > 0.0, variance, mean * mean) / (2.0 * x))
@@ -267,7 +266,7 @@ def good_w(shares: np.ndarray, depths: np.ndarray, x: np.ndarray, guess: np.ndar
         value, slope = _growth(shares, depths, w)
         large = value > x
         low, high = np.where(large, w, low), np.where(large, high, w)
-        step = w * np.exp(np.clip(-np.log(value / x) * value / slope, -20.0, 20.0))
+        step = w * np.exp(np.minimum(np.maximum(-np.log(value / x) * value / slope, -20.0), 20.0))
         close = np.abs(value - x) <= _CLOSE * x
         inside = (low < step) & (step < high)
         w = np.where(inside, step, np.where(close, w, np.sqrt(low * high)))
@@ -310,12 +309,13 @@ def highest_mean(ball: Balls, f: np.ndarray, guess: np.ndarray | None = None) ->
     Where nothing was seen below the largest value, that is the bound, whatever w is.
     """
     top, depth, depths = _depths(ball, f)
-    w = good_w(ball.shares, depths, ball.radius, guess)
+    w = good_w(doubles(ball.shares), doubles(depths), doubles(ball.radius), guess)
     # Terms of one sign, with room for their rounding and that of the sum.
     error = error_of_mean(len(f))
     mean = (ball.shares * np.log1p(depths / np.where(w > 0.0, w, 1.0))).sum(axis=0) * (1.0 - error)
     gain = down(w * below(np.expm1(down(mean - ball.radius))))
-    if (limit := np.flatnonzero(w == 0.0)).size:
+    if not w.all():
+        limit = np.flatnonzero(w == 0.0)
         p = ball.shares[:, limit]
         logs = np.log(exact(np.where(ball.tallies[:, limit] > 0.0, depths[:, limit], 1.0)))
         mean = -(p * logs).sum(axis=0) * (1.0 + error)

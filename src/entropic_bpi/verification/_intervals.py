@@ -4,7 +4,7 @@ Everything here takes single numbers or arrays of them. +, -, *, / and sqrt are 
 float is past the exact result. exp, log, log1p and expm1 are not: C libraries document errors of 1 or 2 units in the last
 place, the vector instructions that NumPy uses errors below 4. They are given 8: |x|·2⁻⁴⁹ is at least that.
 
-The numbers may be others than doubles, see :data:`arithmetic`; the formulas are the same.
+The numbers may be others than doubles, see :data:`enclosures`; the formulas are the same.
 
 An operation whose result is not defined gives NaN, which passes through every later one and fails every comparison with a
 claim.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from contextvars import ContextVar
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -28,52 +28,35 @@ _EXACT = 2**53  # integers up to this one are doubles
 Numbers = Any  # a float or an array of floats
 
 
-class Doubles:
-    """Numbers are doubles. What was computed with one operation is less than one double away from the exact result."""
-
-    @staticmethod
-    def exact(x: Numbers) -> Numbers:
-        """Numbers that are given as doubles."""
-        return x
-
-    @staticmethod
-    def toward(x: Numbers, side: int) -> Numbers:
-        """A number that the exact result is certainly not above (``side`` 1) or not below (``side`` -1)."""
-        return np.nextafter(x, side * np.inf)
-
-    @staticmethod
-    def double(x: Numbers, side: int) -> Numbers:
-        """A double that is not below or not above a number."""
-        return x
+enclosures: ContextVar[Any] = ContextVar("enclosures", default=None)
+"""How numbers are enclosed that are not doubles (:mod:`entropic_bpi.verification.rigorous`)."""
 
 
-arithmetic: ContextVar[Any] = ContextVar("arithmetic", default=Doubles)
-"""What numbers are: doubles, or enclosures (:mod:`entropic_bpi.verification.rigorous`)."""
-
-
-def exact(x: Numbers) -> np.ndarray:
-    return arithmetic.get().exact(x)
+def exact(x: Numbers) -> Numbers:
+    """Numbers that are given as doubles."""
+    return x if (other := enclosures.get()) is None else other.exact(x)
 
 
 def toward(x: Numbers, side: int) -> Numbers:
-    return arithmetic.get().toward(x, side)
+    """A number that the exact result is certainly not above (``side`` 1) or not below (``side`` -1)."""
+    try:
+        # What was computed with one operation is less than one double away from the exact result.
+        return np.nextafter(x, side * np.inf)
+    except TypeError:  # these are no doubles
+        return enclosures.get().toward(x, side)
 
 
 def double(x: Numbers, side: int) -> Numbers:
-    return arithmetic.get().double(x, side)
+    """A double that is not below or not above a number."""
+    return x if (other := enclosures.get()) is None else other.double(x, side)
 
 
-def up(x: Numbers) -> Numbers:
-    return toward(x, 1)
-
-
-def down(x: Numbers) -> Numbers:
-    return toward(x, -1)
+up, down = partial(toward, side=1), partial(toward, side=-1)
 
 
 def doubles(x: Numbers) -> np.ndarray:
     """Roughly the same numbers, for searches."""
-    return np.asarray(x).astype(float, copy=False)
+    return np.asarray(x, dtype=float)
 
 
 def above(x: Numbers) -> Numbers:
@@ -117,13 +100,18 @@ class Interval:
             return x
         if not isinstance(x, (float, np.ndarray)):
             return cls(exact(double_below(x)), exact(double_above(x)))
-        return cls(exact(x), exact(x))
+        number = exact(x)
+        return cls(number, number)
 
     @classmethod
     def of_integers(cls, n: np.ndarray) -> Interval:
         nearest, rounded = n.astype(float), n > _EXACT
         low, high = (np.where(rounded, np.nextafter(nearest, end), nearest) for end in (-np.inf, np.inf))
         return cls(exact(low), exact(high))
+
+    @property
+    def ends(self) -> tuple[Numbers, ...]:
+        return (self.low,) if self.low is self.high else (self.low, self.high)
 
     def __add__(self, other: Any) -> Interval:
         other = Interval.of(other)
@@ -136,14 +124,13 @@ class Interval:
         return self + -Interval.of(other)
 
     def __mul__(self, other: Any) -> Interval:
-        other = Interval.of(other)
-        return _around([x * y for x in (self.low, self.high) for y in (other.low, other.high)])
+        return _around([x * y for x in self.ends for y in Interval.of(other).ends])
 
     def __truediv__(self, other: Any) -> Interval:
         other = Interval.of(other)
         if np.any((other.low <= 0.0) & (other.high >= 0.0)):
             raise ArithmeticError("division by an interval that contains 0")
-        return _around([x / y for x in (self.low, self.high) for y in (other.low, other.high)])
+        return _around([x / y for x in self.ends for y in other.ends])
 
     def __getitem__(self, index: Any) -> Interval:
         return Interval(self.low[index], self.high[index])
@@ -181,8 +168,9 @@ class Interval:
 
 
 def _around(ends: list[Numbers]) -> Interval:
-    # Rounded first: only then a comparison is certain.
-    return Interval(reduce(np.minimum, map(down, ends)), reduce(np.maximum, map(up, ends)))
+    # Of enclosures only ends are compared.
+    lows, highs = (ends, ends) if enclosures.get() is None else (map(down, ends), map(up, ends))
+    return Interval(down(reduce(np.minimum, lows)), up(reduce(np.maximum, highs)))
 
 
 def smallest(one: Interval, other: Interval) -> Interval:

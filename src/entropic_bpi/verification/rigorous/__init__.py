@@ -14,7 +14,7 @@ import numpy as np
 from flint import arb, ctx
 
 from entropic_bpi.verification._claim import Claim
-from entropic_bpi.verification._intervals import Numbers, arithmetic
+from entropic_bpi.verification._intervals import Numbers, enclosures
 from entropic_bpi.verification._measures import risk_bounds
 
 __all__ = ["prove"]
@@ -58,12 +58,12 @@ class Balls:
 @contextmanager
 def balls() -> Iterator[None]:
     """Let the numbers of the verifier be balls."""
-    before = arithmetic.set(Balls)
+    before = enclosures.set(Balls)
     try:
         with ctx.workprec(_PRECISION):
             yield
     finally:
-        arithmetic.reset(before)
+        enclosures.reset(before)
 
 
 def prove(content: dict[str, Any]) -> tuple[tuple[float, float, float], list[str]]:
