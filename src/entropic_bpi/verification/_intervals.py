@@ -32,7 +32,7 @@ enclosures: ContextVar[Any] = ContextVar("enclosures", default=None)
 """How numbers are enclosed that are not doubles (:mod:`entropic_bpi.verification.rigorous`)."""
 
 
-def exact(x: Numbers) -> Numbers:
+def exact(x: Numbers) -> np.ndarray:
     """Numbers that are given as doubles."""
     return x if (other := enclosures.get()) is None else other.exact(x)
 
