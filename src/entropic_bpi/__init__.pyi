@@ -20,10 +20,8 @@ from .model import instances as instances
 from .model.discounting import discounted as discounted
 from .model.formats.prism import from_prism as from_prism
 from .model.formats.quantecon import from_quantecon as from_quantecon
-from .model.frontier import BestOnFront as BestOnFront
 from .model.frontier import Front as Front
 from .model.frontier import FrontRow as FrontRow
-from .model.frontier import best_on_front as best_on_front
 from .model.frontier import front as front
 from .model.gymnasium.env import as_gymnasium as as_gymnasium
 from .model.gymnasium.table import from_gymnasium as from_gymnasium

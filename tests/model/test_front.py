@@ -105,29 +105,6 @@ class TestFront:
             eb.front(BRIDGE, betas=(2, 1))
         with pytest.raises(eb.InvalidProblemError, match="give a larger tol"):
             eb.front(BRIDGE, betas=(0, 1e9))
-        with pytest.raises(eb.InvalidProblemError, match="measure must be one of mean, var, cvar, evar"):
-            eb.best_on_front(eb.front(BRIDGE, betas=(1, 1.1), tol=1e-3), "std", 0.1)
-
-
-class TestBestOnFront:
-    @pytest.mark.parametrize("seed", range(3))
-    @pytest.mark.parametrize("measure", ["mean", "var", "cvar", "evar"])
-    def test_no_policy_exceeds_the_bracket(self, seed, measure):
-        mdp = small_model(seed)
-        found = eb.front(mdp, betas=(-5, 5), tol=1e-4)
-        for alpha in (0.02, 0.3, 0.8):
-            of = {"mean": lambda law: law.mean, "var": lambda law, a=alpha: law.quantile(a)}
-            of |= {"cvar": lambda law, a=alpha: law.cvar(a), "evar": lambda law, a=alpha: law.evar(a)}
-            best = max(of[measure](law) for law in laws_of_all_policies(mdp))
-            answer = eb.best_on_front(found, measure, alpha)
-            assert of[measure](eb.return_law(mdp, answer.policy)) == answer.value
-            assert answer.value <= best + 1e-9 <= answer.upper + 2e-9
-            assert "best found" in repr(answer)
-            assert "optimal" not in repr(answer)
-
-    def test_the_bracket_of_cvar_is_narrow_on_the_bridge(self, bridge_front):
-        answer = eb.best_on_front(bridge_front, "cvar", 0.05)
-        assert answer.value == 1.0 <= answer.upper <= 1.002
 
 
 class TestReturnLaw:

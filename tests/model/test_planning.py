@@ -49,39 +49,6 @@ def test_solve_reaches_the_best_value_of_all_policies(drawn, beta):
     assert solution.value == pytest.approx(float(brute.best_value(drawn.model, beta)), rel=1e-12, abs=1e-13)
 
 
-@given(draws(), BETAS, st.integers(0, 99))
-def test_a_choice_at_random_is_one_more_lottery(drawn, beta, seed):
-    mdp, rng = drawn.mdp, np.random.default_rng(seed)
-    shape = (mdp.horizon, mdp.n_states, mdp.n_actions)
-    policy = rng.dirichlet(np.ones(mdp.n_actions), shape[:2])
-    policy[0] = np.eye(mdp.n_actions)[rng.integers(mdp.n_actions, size=mdp.n_states)]
-    with mp.workdps(50):
-        growth = [mpf(1)] * mdp.n_states if beta else [mpf(0)] * mdp.n_states
-        for h in reversed(range(mdp.horizon)):
-            growth = [
-                sum((mpf(float(p)) * _after(mdp, h, s, a, growth, beta) for a, p in enumerate(chances)), mpf(0))
-                / sum(map(mpf, chances.tolist()), mpf(0))
-                for s, chances in enumerate(policy[h])
-            ]
-        weights = [mpf(float(p)) for p in mdp.start_distribution]
-        start = sum((p * g for p, g in zip(weights, growth, strict=True)), mpf(0)) / sum(weights, mpf(0))
-        expected = float(mp.log(start) / mpf(beta) if beta else start)
-    assert eb.evaluate(mdp, policy, beta).value == pytest.approx(expected, rel=1e-9, abs=1e-9)
-
-
-def _after(mdp, h, s, a, growth, beta):
-    """E[e^{βr} Z'] of a state and action, or E[r + V'] for β = 0, from the model's rows alone."""
-    rows = mdp.step_rows(h)
-    row, total, sure = s * mdp.n_actions + a, mpf(0), mpf(0)
-    for j in range(rows.indptr[row], rows.indptr[row + 1]):
-        reward = mdp.step_rewards(h)[s, a] if rows.rewards is None else rows.rewards[j]
-        ahead = growth[rows.indices[j]]
-        chance = mpf(float(rows.probabilities[j]))
-        total += chance * (mp.exp(mpf(beta) * float(reward)) * ahead if beta else mpf(float(reward)) + ahead)
-        sure += chance
-    return total / sure
-
-
 def test_one_action_for_each_state_is_played_at_every_step():
     mdp = eb.instances.garnet(5, 3, 2, horizon=4, seed=1)
     policy = np.array([0, 2, 1, 1, 0])
@@ -89,8 +56,6 @@ def test_one_action_for_each_state_is_played_at_every_step():
     for beta in (-1.0, 0.0, 2.0):
         expected = eb.evaluate(mdp, wide, beta)
         np.testing.assert_array_equal(eb.evaluate(mdp, policy, beta).values, expected.values)
-        sure = np.eye(3)[wide]
-        np.testing.assert_allclose(eb.evaluate(mdp, sure, beta).values, expected.values, rtol=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -99,11 +64,7 @@ def test_one_action_for_each_state_is_played_at_every_step():
         (np.zeros(4, int), r"shape \(horizon, states\) = \(4, 5\), got \(4,\)"),
         (np.full(5, 3), r"policy\[h=0, s=0\] = 3 is not an action"),
         (np.zeros(5), "integers"),
-        (np.full((4, 5, 2), 0.5), r"\(horizon, states, actions\) = \(4, 5, 3\)"),
-        (np.full((4, 5, 3), 0.5), "sum to 1"),
-        (np.tile([1.5, -0.5, 0.0], (4, 5, 1)), "sum to 1"),
-        (np.full((4, 5, 3), np.nan), "sum to 1"),
-        (np.full((4, 5, 3), "x"), "dtype"),
+        (np.full((4, 5, 3), 0.5), r"shape \(horizon, states\) = \(4, 5\), got \(4, 5, 3\)"),
         ([[0], [0, 1]], "array of shape"),
     ],
 )

@@ -29,8 +29,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.model.planning import Solution, evaluate, solve
 from entropic_bpi.model.return_law import ReturnLaw, max_return, min_return, return_law
-from entropic_bpi.model.tails import solve_evar
-from entropic_bpi.tools.checks import check_choice, check_positive, check_probability, check_range
+from entropic_bpi.tools.checks import check_positive, check_probability, check_range
 from entropic_bpi.types import Summarised
 
 if TYPE_CHECKING:
@@ -40,11 +39,6 @@ _MOST_POINTS = 1_000_000
 _AHEAD = 32  # points of the grid that are planned in one call
 # Policies whose values differ by less, relative to the returns, are equally good.
 _ROUNDING = 1e-11
-MEASURES = ("mean", "var", "cvar", "evar")
-# λ times the range of the return, at which the best entropic values are taken to bound other measures of risk; and the steps
-# of the range in which such a bound is looked for.
-_STRENGTHS = np.geomspace(0.05, 500.0, 24)
-_STEPS = 4096
 
 
 class FrontRow(NamedTuple):
@@ -144,10 +138,8 @@ class Front(Summarised):
         [1.0, 1.5, 0.75, 0.2, 0.038]
         """
         alpha = check_probability("alpha", alpha)
-        return [
-            FrontRow(float(low), float(high), *(measured(law, name, alpha) for name in ("mean", "std", *MEASURES[1:])))
-            for low, high, law in zip(self.betas, self.betas[1:], self.laws, strict=False)
-        ]
+        rows = zip(self.betas.tolist(), self.betas[1:].tolist(), self.laws, strict=False)
+        return [FrontRow(low, high, *_measures(law, alpha)) for low, high, law in rows]
 
     def plot(self, path: str | Path | None = None, *, alpha: float = 0.05) -> Figure:
         """Draw risk against reward, see :func:`entropic_bpi.show.plots.front`.
@@ -184,10 +176,8 @@ class Front(Summarised):
         return f"Front({len(self.policies)} policies for beta from {ends}, breakpoints {self.breakpoints.round(6).tolist()})"
 
 
-def measured(law: ReturnLaw, name: str, alpha: float) -> float:
-    """A measure of a return by its name."""
-    at_level = {"var": law.quantile, "cvar": law.cvar, "evar": law.evar}
-    return at_level[name](alpha) if name in at_level else {"mean": law.mean, "std": math.sqrt(law.variance)}[name]
+def _measures(law: ReturnLaw, alpha: float) -> tuple[float, ...]:
+    return law.mean, math.sqrt(law.variance), law.quantile(alpha), law.cvar(alpha), law.evar(alpha)
 
 
 def front(mdp: FiniteMDP, betas: tuple[float, float], *, tol: float = 1e-6) -> Front:
@@ -294,120 +284,3 @@ def _grid(low: float, high: float, spread: float, tol: float) -> np.ndarray:
                     f"tol = {tol:g} needs more than {_MOST_POINTS} plans for these betas: {expected}"
                 )
     return np.unique(points)
-
-
-@dataclass(frozen=True, eq=False)
-class BestOnFront:
-    """The best policy *found*, by a measure of risk of its return.
-
-    Attributes
-    ----------
-    policy : int array ``(H, S)``
-        The policy.
-    betas : (float, float)
-        The range of β for which it is optimal.
-    measure : str
-        ``"mean"``, ``"var"``, ``"cvar"`` or another name of a measure.
-    alpha : float
-        The level of the measure.
-    value : float
-        The measure of this policy's return, exactly.
-    upper : float
-        No policy has a larger one. Whether there are better ones between the two is not known.
-
-    Examples
-    --------
-    >>> import entropic_bpi as eb
-    >>> bridge = eb.instances.risky_bridge(horizon=7)
-    >>> found = eb.front(bridge, betas=(-2, 2.5))
-    >>> best = eb.best_on_front(found, "cvar", 0.5)
-    >>> best.value <= best.upper
-    True
-    """
-
-    policy: np.ndarray
-    betas: tuple[float, float]
-    measure: str
-    alpha: float
-    value: float
-    upper: float
-
-    def __repr__(self) -> str:
-        what = self.measure if self.measure == "mean" else f"{self.measure} at {self.alpha:g}"
-        return f"best found: {what} is {self.value:.6g}; no policy has more than {self.upper:.6g}"
-
-
-def best_on_front(front: Front, measure: str, alpha: float = 0.05) -> BestOnFront:
-    r"""The best policy found, by ``"mean"``, ``"var"``, ``"cvar"`` or ``"evar"`` of its return, among those of a front.
-
-    A policy that is best by VaR or CVaR need not be on any front, and need not even be a function of step and state. What is
-    told besides is a bound that no policy exceeds. It comes from the best entropic values alone: with :math:`X` the
-    return less the smallest possible one, :math:`R` its largest value, :math:`\lambda>0`, and for every :math:`t\le R`
-
-    .. math:: \mathbb E(t-X)^+ \ge t\,\frac{e^{\lambda(t-V^\star_{-\lambda})}-1}{e^{\lambda t}-1},\qquad
-              \mathbb E(t-X)^+ \ge t-V^\star_0,\qquad \mathrm{CVaR}_\alpha=\sup_t\,t-\tfrac1\alpha\mathbb E(t-X)^+,
-
-    the first because :math:`u^+\ge t(e^{\lambda u}-1)/(e^{\lambda t}-1)` for :math:`u\le t`; and if
-    :math:`\mathrm{VaR}_\alpha\ge t` then :math:`1-\alpha\le e^{\lambda(V^\star_\lambda-t)}` (Markov) and
-    :math:`e^{-\lambda V^\star_{-\lambda}}\le e^{-\lambda t}+\alpha`.
-
-    Parameters
-    ----------
-    front : Front
-        The policies.
-    measure : str
-        Name of the measure.
-    alpha : float
-        Its level.
-
-    Returns
-    -------
-    BestOnFront
-        The policy, its value, and an upper bound for all policies.
-
-    Examples
-    --------
-    >>> import entropic_bpi as eb
-    >>> found = eb.front(eb.instances.risky_bridge(horizon=7), betas=(-3, 3))
-    >>> eb.best_on_front(found, "cvar", 0.5)
-    best found: cvar at 0.5 is 1; no policy has more than 1.03889
-    """
-    measure, alpha = check_choice("measure", measure, MEASURES), check_probability("alpha", alpha)
-    values = [measured(law, measure, alpha) for law in front.laws]
-    best = int(np.argmax(values))
-    upper = max(_upper(front.mdp, measure, alpha), values[best])
-    betas = float(front.betas[best]), float(front.betas[best + 1])
-    return BestOnFront(front.policies[best], betas, measure, alpha, values[best], upper)
-
-
-def _upper(mdp: FiniteMDP, measure: str, alpha: float) -> float:
-    """What no policy exceeds, rounded upwards."""
-    smallest, largest = min_return(mdp), max_return(mdp)
-    spread = largest - smallest
-    if measure == "evar":
-        return solve_evar(mdp, alpha).upper
-    if not spread > 0:
-        return largest
-    room = _ROUNDING * (spread + abs(smallest) + abs(largest))
-    strengths = _STRENGTHS / spread
-    values = np.array([found.value for found in solve(mdp, [0.0, *-strengths, *strengths])]) - smallest + room
-    mean, averse, seeking = values[0], values[1 : 1 + len(strengths)], values[1 + len(strengths) :]
-    bound = mean
-    if measure == "var":
-        left = np.exp(-strengths * averse) - alpha
-        by_bottom = np.where(left > 0, -np.log(np.where(left > 0, left, 1.0)) / strengths, np.inf)
-        bound = np.minimum(seeking - math.log1p(-alpha) / strengths, by_bottom).min()
-    elif measure == "cvar":
-        bound = _upper_cvar(strengths, mean, averse, spread, alpha)
-    return float(smallest + min(bound, spread) + room)
-
-
-def _upper_cvar(strengths: np.ndarray, mean: float, averse: np.ndarray, spread: float, alpha: float) -> float:
-    """The supremum over t from cell to cell: what t may miss grows with t, so that the lower end of a cell bounds it."""
-    ends = np.linspace(0.0, spread, _STEPS + 1)
-    t, lam = ends[1:-1, None], strengths[None, :]
-    # (e^{λ(t - V)} - 1) / (e^{λt} - 1) with nothing that overflows.
-    share = np.exp(-lam * averse) * -np.expm1(-lam * (t - averse)) / -np.expm1(-lam * t)
-    missed = np.maximum((t * share).max(axis=1), np.maximum(t[:, 0] - mean, 0.0))
-    missed = np.concatenate([[0.0], np.maximum(missed, 0.0)])
-    return float((ends[1:] - missed / alpha).max())

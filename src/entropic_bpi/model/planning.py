@@ -29,7 +29,6 @@ from entropic_bpi.model import steps
 from entropic_bpi.model.backups import lottery_risk
 from entropic_bpi.model.discounting import discounted, tail_of
 from entropic_bpi.model.mdp import FiniteMDP, check_model
-from entropic_bpi.model.parts.arrays import SUM_TOLERANCE
 from entropic_bpi.tools.checks import check_device, check_finite, check_memory
 from entropic_bpi.types import Summarised
 
@@ -256,9 +255,8 @@ def _plan_here(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies:
 def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None = None) -> Evaluation:
     """Entropic risk of the return under a policy; positive ``beta`` is risk-seeking.
 
-    A policy is an integer array ``(H, S)``, or ``(S,)`` that does the same at every step; or, to choose at random, an array
-    ``(H, S, A)`` of probabilities. With a ``discount`` γ it is the return discounted by γ a step, and the number of steps
-    is the policy's; what may follow is the ``tail``.
+    A policy is an integer array ``(H, S)``, or ``(S,)`` that does the same at every step. With a ``discount`` γ it is the
+    return discounted by γ a step, and the number of steps is the policy's; what may follow is the ``tail``.
 
     Parameters
     ----------
@@ -283,9 +281,6 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None
     >>> always_safe = np.zeros(8, dtype=int)
     >>> eb.evaluate(bridge, always_safe, beta=-1.0).value
     1.0
-    >>> by_lot = np.full((7, 8, bridge.n_actions), 1 / bridge.n_actions)
-    >>> bool(eb.evaluate(bridge, by_lot, beta=-1.0).value < 1.0)
-    True
     """
     mdp, beta = check_model(mdp), check_finite("beta", beta)
     shape = _shape_of(policy)
@@ -294,9 +289,6 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None
         tail = tail_of(discount, forever.horizon, mdp.reward_range)
         return replace(evaluate(forever, policy, beta), tail=tail)
     values = np.zeros((mdp.horizon + 1, mdp.n_states))
-    if len(shape) == 3:
-        steps.evaluate_mixed(mdp, beta, values, _check_mixed(policy, mdp))
-        return Evaluation(values, _start_risk(mdp, values[0], beta))
     if shape == (mdp.n_states,):
         policy = np.broadcast_to(policy, (mdp.horizon, mdp.n_states))
     policy = mdp.check_policy(policy)
@@ -320,25 +312,6 @@ def _shape_of(policy: Any) -> tuple[int, ...]:
         return np.shape(policy)
     except ValueError:  # lists of different lengths, which the check of a policy refuses
         return ()
-
-
-def _check_mixed(policy: Any, mdp: FiniteMDP) -> np.ndarray:
-    """Return a policy that chooses at random as an array ``(H, S, A)`` of probabilities whose rows sum to 1."""
-    array, shape = np.asarray(policy), (mdp.horizon, mdp.n_states, mdp.n_actions)
-    if array.shape != shape or array.dtype.kind not in "biuf":
-        raise InvalidProblemError(
-            f"a policy of probabilities must have shape (horizon, states, actions) = {shape}, "
-            f"got dtype {array.dtype}, shape {array.shape}"
-        )
-    sums = array.sum(axis=2, dtype=float)
-    bad = ~((array >= 0).all(axis=2) & (np.abs(sums - 1) <= SUM_TOLERANCE))
-    if bad.any():
-        h, s = np.argwhere(bad)[0]
-        raise InvalidProblemError(f"policy[h={h}, s={s}] = {array[h, s]} are not probabilities that sum to 1")
-    if mdp.allowed is not None and (array[np.broadcast_to(~mdp.allowed, shape)] > 0).any():
-        h, s, a = np.argwhere((array > 0) & ~mdp.allowed)[0]
-        raise InvalidProblemError(f"policy[h={h}, s={s}, a={a}] = {array[h, s, a]}, but the action is forbidden")
-    return np.asarray(array / sums[:, :, None])
 
 
 def _start_risk(mdp: FiniteMDP, values: np.ndarray, beta: float) -> float:

@@ -85,15 +85,6 @@ def evaluate_by_steps(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: n
             values[h] += mdp.step_rewards(h)[states, policy[h]]
 
 
-def evaluate_mixed(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray) -> None:
-    """The choice of an action is one more lottery in front of each step."""
-    for h in reversed(range(mdp.horizon)):
-        q_values = step_q_values(mdp, h, values[h + 1], beta)
-        for s, chances in enumerate(policy[h]):
-            chosen = np.flatnonzero(chances)
-            values[h, s] = backups.lottery_risk(chances[chosen], q_values[s, chosen], beta)
-
-
 def step_q_values(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float) -> np.ndarray:
     """The backup ``(S, A)`` of ``values`` at step ``h``."""
     return _tables_of_q_values(mdp, h, [values], [beta])[0]
