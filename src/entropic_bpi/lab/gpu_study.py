@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,21 +99,25 @@ def _records_of(records: Records, orders: RunConfig, i: int) -> Records:
     )  # fmt: skip
 
 
+def _advance(world: World, records: Records, active: np.ndarray) -> None:
+    thread = cuda.grid(1)
+    if thread < active.size:
+        i = active[thread]
+        if records.progress.phase[i] != gpu_run.DONE:
+            stage(world, _records_of(records, world.orders, i), i)  # type: ignore[name-defined]  # noqa: F821
+
+
 @cache
 def _kernel(stage: Callable[[World, Records, int], None]) -> Any:
-    """A kernel that takes each of the ``active`` runs through one stage; its compiled code is kept on disk."""
-    options = {} if config.ENABLE_CUDASIM else {"cache": True}
-    jit: Callable[[Callable[..., None]], Any] = cuda.jit(**options)
+    """A kernel that takes each of the ``active`` runs through one stage; its compiled code is kept on disk.
 
-    @jit
-    def advance(world: World, records: Records, active: np.ndarray) -> None:
-        thread = cuda.grid(1)
-        if thread < active.size:
-            i = active[thread]
-            if records.progress.phase[i] != gpu_run.DONE:
-                stage(world, _records_of(records, world.orders, i), i)
-
-    return advance
+    The stage is a global name of a copy of :func:`_advance`, whose own name tells the copies apart: what a function
+    encloses is part of the key of Numba's cache, and a compiled function has another key in every process.
+    """
+    copy = FunctionType(_advance.__code__, {**globals(), "stage": stage}, _advance.__name__)
+    copy.__qualname__ = f"_advance.{stage.__name__}"
+    copy.__module__ = __name__
+    return cuda.jit(copy) if config.ENABLE_CUDASIM else cuda.jit(cache=True)(copy)
 
 
 class StudyResults(NamedTuple):

@@ -5,6 +5,8 @@ one state, are called from kernels, and only the loops around them are here. A p
 kernel: steps are separated by a barrier of the whole grid, not by launches. What takes long and is not needed everywhere
 is collected in a queue first, so that few threads wait for their neighbours.
 
+Of the counts only what changed is copied to the device, and policies come back as the smallest integers that hold an action.
+
 Rows may have at most 32 possible successors, for each thread keeps its row in memory of its own.
 """
 
@@ -15,8 +17,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import float64, int64
+from numba import float64, int64, prange
 
+from entropic_bpi.compile.decorators import parallel
 from entropic_bpi.compile.gpu import THREADS, check_gpu, check_room, config, cuda, resident_blocks
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl import states as kl
@@ -27,6 +30,8 @@ from entropic_bpi.problem.rows import Frame, actions_at
 
 WIDEST = 32
 REGISTERS = 96
+# What changes from plan to plan while no row gets slots of its own.
+_ALWAYS_COPIED = ("visits", "tally", "low", "high")
 
 
 class _Buffers(NamedTuple):
@@ -44,13 +49,22 @@ class _Kernels(NamedTuple):
     refresh: Any
     optimistic: Any
     candidate: Any
+    narrow: Any
+
+
+@parallel
+def _widen(narrow: np.ndarray, wide: np.ndarray) -> None:
+    for h in prange(wide.shape[0]):
+        for s in range(wide.shape[1]):
+            wide[h, s] = narrow[h, s]
 
 
 @cache
 def _kernels(width: int) -> _Kernels:
     """The kernels for rows of at most ``width`` successors: the size of a thread's own memory is part of the code."""
-    # The simulator does not know of registers.
-    jit: Callable[[Callable[..., None]], Any] = cuda.jit if config.ENABLE_CUDASIM else cuda.jit(max_registers=REGISTERS)
+    # The simulator does not know of registers, nor of compiled code on disk.
+    options = {} if config.ENABLE_CUDASIM else {"max_registers": REGISTERS, "cache": True}
+    jit: Callable[[Callable[..., None]], Any] = cuda.jit(**options)
 
     @jit
     def refresh(rules: PlanConstants, arrays: CountArrays) -> None:
@@ -151,7 +165,13 @@ def _kernels(width: int) -> _Kernels:
                 kl.conclude(rules, trial, h, s)
             grid.sync()
 
-    return _Kernels(refresh, optimistic, candidate)
+    @jit
+    def narrow(wide: np.ndarray, small: np.ndarray) -> None:
+        states = wide.shape[1]
+        for i in range(cuda.grid(1), wide.size, cuda.gridsize(1)):
+            small[i // states, i % states] = wide[i // states, i % states]
+
+    return _Kernels(refresh, optimistic, candidate, narrow)
 
 
 class Planner:
@@ -176,6 +196,10 @@ class Planner:
         self.queue = cuda.device_array(frame.n_states, np.int64)
         self.deviations = cuda.device_array(frame.n_states * frame.n_actions, np.int64)
         self.blocks: dict[Any, int] = {}
+        smallest = np.min_scalar_type(-frame.n_actions)
+        self.narrow = cuda.device_array(plan.policy.shape, smallest)
+        self.pinned = cuda.pinned_array(plan.policy.shape, smallest)
+        self.end = -1  # of the pool of slots, when all counts were copied
 
     def _copy(self, record: Any) -> Any:
         return type(record)(*(cuda.to_device(part) if isinstance(part, np.ndarray) else part for part in record))
@@ -183,19 +207,17 @@ class Planner:
     def forget(self) -> None:
         """The next counts have nothing to do with the last ones."""
         self.rules.planned.copy_to_device(np.full(self.rules.planned.shape, -1))
+        self.end = -1
 
     def plan(
         self, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, plans: tuple[Candidate, ...], round: int
-    ) -> tuple[float, float, float, int, int]:
-        """Plan as ``_plan_all`` does; policies, and the values at the start, are written to the CPU's records."""
-        for name, there, here in zip(CountArrays._fields, self.arrays, arrays, strict=True):
-            if there.shape != here.shape:
-                self.arrays = self.arrays._replace(**{name: cuda.to_device(here)})
-            else:
-                there.copy_to_device(here)
+    ) -> tuple[tuple[float, float, float, int, int], Optimism, tuple[Candidate, ...]]:
+        """Plan as ``_plan_all`` does; the claim, and records with new tables of policies and the values at the start."""
+        self._update(arrays)
         own = rules._replace(**{name: there for name, there in self.rules._asdict().items() if hasattr(there, "shape")})
         self._launch(self.kernels.refresh, own, self.arrays)
         self._launch(self.kernels.optimistic, self.frame, own, self.arrays, self.optimism, self.values)
+        optimism, found = optimism._replace(policy=self._policy(self.optimism.policy)), list(plans)
         kind = claimed = _first_kind_of(round)
         best = -np.inf, np.inf, np.inf
         for second in (False, True):
@@ -209,21 +231,41 @@ class Planner:
             for table, copied in ((optimism.z, self.optimism.z), (plan.z, mine.z), (plan.rho, mine.rho)):
                 copied[:1].copy_to_host(table[:1])
             claim = _claim_of(self.frame, rules, optimism, plan, float(plan.rho[0, self.frame.start]))
+            tables = {name: self._policy(getattr(mine, name)) for name in ("policy", "switch_action")}
+            found[kind % 2] = plan._replace(**tables)
             if claim[2] < best[2]:
                 claimed, best = kind, claim
             if best[2] <= rules.eps or kind == kl.GIVEN:
                 break
             kind = 1 - kind
-        self.fetch(optimism, plans, {"policy", "switch_action"})
-        return *best, claimed, kind if best[2] <= rules.eps else 1 - kind
+        return (*best, claimed, kind if best[2] <= rules.eps else 1 - kind), optimism, tuple(found)
 
-    def fetch(self, optimism: Optimism, plans: tuple[Candidate, ...], names: set[str] | None = None) -> None:
-        """Copy the fields called ``names``, or all, to the CPU's records."""
+    def fetch(self, optimism: Optimism, plans: tuple[Candidate, ...]) -> None:
+        """Copy the tables of values to the CPU's records; policies are there already."""
         records: tuple[Any, ...] = optimism, *plans
         for here, there in zip(records, (self.optimism, *self.plans), strict=True):
             for name in here._fields:
-                if names is None or name in names:
+                if name not in {"policy", "switch_action"}:
                     getattr(there, name).copy_to_host(getattr(here, name))
+
+    def _update(self, arrays: CountArrays) -> None:
+        """Copy the counts to the device: all, if rows have moved to other slots or were closed."""
+        same = self.end == arrays.end[0] and not arrays.max_outcomes.any()
+        for name in _ALWAYS_COPIED if same else CountArrays._fields:
+            there, here = getattr(self.arrays, name), getattr(arrays, name)
+            if there.shape != here.shape:
+                self.arrays = self.arrays._replace(**{name: cuda.to_device(here)})
+            else:
+                there.copy_to_device(here)
+        self.end = int(arrays.end[0])
+
+    def _policy(self, table: Any) -> np.ndarray:
+        """Return a new copy of a table of actions on the device."""
+        self._launch(self.kernels.narrow, table, self.narrow)
+        self.narrow.copy_to_host(self.pinned)
+        wide = np.empty(table.shape, dtype=np.int64)
+        _widen(self.pinned, wide)
+        return wide
 
     def _launch(self, kernel: Any, *args: Any) -> None:
         """With as many blocks as can be on the device at once, which is what a barrier of the grid needs."""

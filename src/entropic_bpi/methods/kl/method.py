@@ -182,7 +182,7 @@ class KL:
             lower, upper, gap, kind, self.last = self._plan_estimated(counts)
         (lower, upper, gap), kind = self._sharpened(counts, (lower, upper, gap), kind)
         following = self._reveal(counts, round) if self.reveals else self._behaviour(*self._challenger(), round)
-        return Plan(self.plans[kind].policy.copy(), self.in_reward_units(lower, upper, gap), following)
+        return Plan(self._kept(self.plans[kind].policy), self.in_reward_units(lower, upper, gap), following)
 
     def plan_once(self, counts: Counts) -> Plan:
         """The plan for counts that are complete: nothing will be played."""
@@ -200,7 +200,8 @@ class KL:
         arrays = self._arrays(counts)
         if self.planner is None:
             self.planner = Planner(self.frame, rules, arrays, self.optimism, self.plans[0])
-        return self.planner.plan(rules, arrays, self.optimism, self.plans, round)
+        claim, self.optimism, self.plans = self.planner.plan(rules, arrays, self.optimism, self.plans, round)
+        return claim
 
     def _plan_into(self, optimism: Any, plans: Any, rules: PlanConstants, arrays: CountArrays, round: int) -> Any:
         plan, parts = (plans_of._plan_large, _PARTS) if self.large else (plans_of._plan_small, 1)
@@ -226,7 +227,7 @@ class KL:
             radius=np.zeros_like(self.rules.radius), planned=self._arrays(counts).visits.copy(), eps=np.inf
         )
         self._plan(estimated, counts, FINAL_ROUND)
-        self.plans[GIVEN % 2].policy[:] = self.optimism.policy
+        self._give(self.optimism.policy)
         return (*self._plan(self.rules, counts, FINAL_ROUND)[:3], GIVEN % 2, GIVEN % 2)
 
     # -- play --------------------------------------------------------------------------------------------------------
@@ -244,7 +245,12 @@ class KL:
 
     def _behaviour(self, policy: np.ndarray, switch_action: np.ndarray, round: int) -> Behaviour:
         leading = self.challenge and round % 2 == 1
-        return Behaviour(self.optimism.policy.copy(), policy.copy(), switch_action.copy(), leading)
+        kept = self._kept
+        return Behaviour(kept(self.optimism.policy), kept(policy), kept(switch_action), leading)
+
+    def _kept(self, table: np.ndarray) -> np.ndarray:
+        """A table of actions that the next plan does not write to; a plan of a GPU makes new ones."""
+        return table if self.device == "gpu" else table.copy()
 
     def _challenger(self) -> tuple[np.ndarray, np.ndarray]:
         """The policy to follow and where to switch to which action: by the last pair certificate, if that knew better than
@@ -388,10 +394,15 @@ class KL:
     def _given(self, counts: Counts, policy: np.ndarray) -> tuple[PlanConstants, Triple]:
         """Plan for a given policy, with all solvers converged."""
         rules = self.rules._replace(tolerance=CONVERGED, same_tolerance=SAME_CONVERGED)
-        self.plans[GIVEN % 2].policy[:] = policy
+        self._give(policy)
         claim = self._plan(rules, counts, FINAL_ROUND)[:3]
         self._fetch(counts)
         return rules, claim
+
+    def _give(self, policy: np.ndarray) -> None:
+        """Make a policy the candidate that is given; a plan may have the table of the one before."""
+        given = self.plans[GIVEN % 2]._replace(policy=np.array(policy, dtype=np.int64))
+        self.plans = (given, self.plans[1]) if GIVEN % 2 == 0 else (self.plans[0], given)
 
     def _fetch(self, counts: Counts) -> None:
         """What a GPU knows of its plan, for those who go on with it here."""
