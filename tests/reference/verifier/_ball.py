@@ -99,7 +99,7 @@ def highest_mean(ball: Ball, f: list[float]) -> tuple[float, float | None]:
     None: the bound is max f.
     """
     if ball.box is not None:
-        return boxed_mean(ball, f)[0], None
+        return min(boxed_mean(ball, f)[0], highest_mean(replace(ball, box=None), f)[0]), None
     top = max(f)
     if not ball.visits or len(f) == 1:
         return top, None
