@@ -25,8 +25,12 @@ class Stated:
         self._content = lambda: content
 
 
-def room(content):
-    """By how much the values, and the gap, of the two may differ."""
+def room(content, gap):
+    """By how much the values, and the gap, of the two may differ; ``gap`` is that of one of them.
+
+    For β > 0 the Bernstein method has gap = -log(1 - G/Z)/β. What rounding changes of G/Z, a share of Z at each step,
+    changes this gap 1/(1 - G/Z) = e^{β gap} times as much.
+    """
     problem, cells = content["problem"], content["claim"]["cells"]
     ends = (
         (problem["rewards"],) if problem["rewards"] is not None else (problem["slots"][end] for end in ("low", "high"))
@@ -34,7 +38,8 @@ def room(content):
     spread = float(np.ptp(np.concatenate([np.ravel(table) for table in ends]))) * problem["horizon"]
     beta = abs(problem["beta"]) if cells is None else min(cell["lam"] for cell in cells)
     beta = max(beta, 1e-5 / spread) if spread else 1.0
-    return OF_RANGE * spread + OF_STEP * (problem["horizon"] + 2) / beta
+    lost = math.exp(min(beta * gap, 700.0)) if content["method"] == "bernstein" else 1.0
+    return OF_RANGE * spread + OF_STEP * (problem["horizon"] + 2) / beta * lost
 
 
 def disagreement(content):
@@ -47,7 +52,7 @@ def disagreement(content):
     if math.isnan(mine.gap) or math.isnan(theirs.gap):
         same = not mine.ok and not theirs.ok and math.isnan(mine.gap) == math.isnan(theirs.gap)
         return None if same else (mine, theirs)
-    values = room(content)
+    values = room(content, theirs.gap)
     rooms = values, values, values + OF_GAP * theirs.gap
     if not all(abs(one - other) <= most for (one, other), most in zip(bounds, rooms, strict=True)):
         return mine, theirs

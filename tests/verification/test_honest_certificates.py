@@ -300,6 +300,83 @@ def with_known_rewards(rng):
     yield from islice(and_again(rng, claim, lambda: some_risk(rng, span)), 6)
 
 
+class Mechanical(gymnasium.Env):
+    """Starts in state 0 and moves by the outcome of a label, whose laws are by state and action; says the label as info."""
+
+    def __init__(self, n_states, laws, outcomes, law_of):
+        self.laws, self.outcomes, self.law_of, self.state = laws, outcomes, law_of, 0
+        self.observation_space = gymnasium.spaces.Discrete(n_states)
+        self.action_space = gymnasium.spaces.Discrete(law_of.shape[1])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state = 0
+        return self.state, {"label": 0}
+
+    def step(self, action):
+        chances = np.cumsum(self.laws[self.law_of[self.state, action]])
+        label = min(int(np.searchsorted(chances, self.np_random.random(), side="right")), len(chances) - 1)
+        following, reward = self.outcomes[self.state, int(action), label]
+        ended = following is eb.END
+        self.state = self.state if ended else following
+        return self.state, reward, ended, False, {"label": label}
+
+
+def some_mechanics(rng):
+    """Return the number of states, laws, which of them each state and action has, and where each label leads.
+
+    Labels are demands, moves on a line, or anything; many lead to the same state, and some rows can do one thing alone.
+    """
+    n_states, n_actions, n_laws = (int(n) for n in rng.integers([1, 1, 1], [5, 4, 4]))
+    laws = [rng.dirichlet(np.full(size, rng.choice([0.2, 1.0]))) for size in rng.integers(1, 6, size=n_laws)]
+    law_of, kind = rng.integers(n_laws, size=(n_states, n_actions)), rng.integers(3)
+    following = {}
+    for s, a in np.ndindex(n_states, n_actions):
+        ways = rng.integers(n_states, size=3)
+        for w in range(len(laws[law_of[s, a]])):
+            moved = (max(min(s + a, n_states - 1) - w, 0), np.clip(s + (w - 1) * (a + 1), 0, n_states - 1), ways[w % 3])
+            following[s, a, w] = int(moved[kind])
+    return n_states, laws, law_of, following
+
+
+def with_noise(rng):
+    """Of a model with known mechanics, and of an environment whose rewards are those of its labels, or are learned."""
+    (n_states, laws, law_of, following), horizon = some_mechanics(rng), int(rng.integers(1, 4))
+    rewards = some_rewards(rng, (*law_of.shape, n_states))
+    if rng.random() < 0.5:
+        rewards[:] = rewards[:, :, :1]
+    labels, names = {str(g): range(len(q)) for g, q in enumerate(laws)}, np.array([str(g) for g in range(len(laws))])
+    mdp = eb.FiniteMDP.from_noise(
+        range(n_states), range(law_of.shape[1]), labels, {str(g): q for g, q in enumerate(laws)},
+        lambda s, a, w: (following[s, a, w], float(rewards[s, a, following[s, a, w]])),
+        horizon=horizon, start=int(rng.integers(n_states)), law=lambda s, a: str(names[law_of[s, a]]),
+    )  # fmt: skip
+    spread = spread_of(mdp)
+    claim = eb.identify(mdp, **some_beta(rng, spread), **goal(rng, spread), noise="model").certificate
+    yield from islice(and_again(rng, claim, lambda: some_risk(rng, spread)), 10)
+    paid = some_rewards(rng, 3)
+    outcomes = {
+        (s, a, w): (eb.END if rng.random() < 0.2 else y, float(paid[(w + s) % 3 if rng.random() < 0.5 else 0]))
+        for (s, a, w), y in following.items()
+    }
+    declared, options = dict(outcomes), {"horizon": horizon}
+    where = {(s, a, following): reward for (s, a, _), (following, reward) in outcomes.items()}
+    if rng.random() < 0.5:  # rewards are learned, one for each next state
+        outcomes = {(s, a, w): (y, where[s, a, y]) for (s, a, w), (y, _) in outcomes.items()}
+        declared = {key: following for key, (following, _) in outcomes.items()}
+    if rng.random() < 0.5 or declared != outcomes:
+        options["reward_range"] = float(paid.min()), float(paid.max())
+    if rng.random() < 0.5:
+        options["start"] = 0
+    seen = (lambda info, *_: info["label"]) if rng.random() < 0.3 else None
+    laws_of = {(s, a): str(names[law_of[s, a]]) for s, a in np.ndindex(*law_of.shape)}
+    options["noise"] = eb.Noise(labels, declared, law=laws_of, observed=seen)
+    env = Mechanical(n_states, laws, outcomes, law_of)
+    span = (max(*paid, 0.0) - min(*paid, 0.0)) * horizon
+    claim = eb.identify(env, **some_beta(rng, span), **options, **goal(rng, span)).certificate
+    yield from islice(and_again(rng, claim, lambda: some_risk(rng, span)), 10)
+
+
 def some_law(rng):
     return str(rng.choice(["random", "random-pair"]))
 
@@ -316,6 +393,7 @@ KINDS = {
     "log": of_log,
     "masks": with_masks,
     "known rewards": with_known_rewards,
+    "noise": with_noise,
 }
 
 
@@ -345,3 +423,18 @@ def test_no_honest_certificate_is_refused(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_none_of_1e4_honest_certificates_is_refused(kind):
     assert refused(kind, 10_000) == []
+
+
+@pytest.mark.parametrize("beta", [1e-5, 0.1, -0.1])
+def test_a_row_that_can_do_one_thing_and_was_not_visited_counts_as_such(beta):
+    """An empty shop that orders nothing stays empty. The law is known from other rows, which says nothing of this one."""
+    mdp = eb.FiniteMDP.from_noise(
+        range(4), range(3), range(4), [0.3, 0.4, 0.2, 0.1],
+        lambda s, a, w: (max(min(s + a, 3) - w, 0), float(min(min(s + a, 3), w)) - 0.5 * a),
+        horizon=2, start=0,
+    )  # fmt: skip
+    options = {"noise": "model", "beta": 0.1, "delta": 0.1, "max_episodes": 10, "seed": 0, "replan": 1.0}
+    run = eb.identify(mdp, eps=1e-6, **options).certificate
+    claim = eb.certify(run, beta=beta, eps=1e-6, delta=0.5, policy=[[2, 2, 1, 0], [0, 0, 2, 0]])
+    assert claim.test == "pairs"
+    assert eb.verify(claim).problems == []

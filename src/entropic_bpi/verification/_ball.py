@@ -17,7 +17,7 @@ from entropic_bpi.verification._intervals import Interval, below, doubles, down,
 _SMALLEST_W, _LARGEST_W = 1e-150, 1e30
 _CLOSE = 1e-6  # relative distance from the root at which one more step of Newton's method is the last
 _MOST_STEPS = 200
-_AT_ONCE = 2**15  # outcomes that are worked on together: few enough for the caches of a processor
+_AT_ONCE = 2**14  # outcomes that are worked on together: few enough for the caches of a processor
 _ANYTHING = np.array([0.0, 1.0]).reshape(2, 1, 1)  # of a probability
 
 # -- radii ------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import json
 import math
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -182,12 +182,28 @@ def content_of(source: Any) -> dict[str, Any]:
         known_words = " and ".join(map(str, known))
         raise Rejected(f"unknown version {version!r:.80}: this library checks versions {known_words}")
     digest = content.pop("digest", None)
-    if digest != hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest():
+    own = hashlib.sha256()
+    for text in _texts_of(content):
+        own.update(text.encode())
+    if digest != own.hexdigest():
         raise Rejected("the digest does not match: the file was changed after it was written")
     try:
         return {"differences": [], **content} if content["format"] == APPRAISAL else _updated(content)
     except (KeyError, TypeError, AttributeError):
         raise Rejected(f"this is not a certificate of version {version}") from None
+
+
+def _texts_of(content: Any) -> Iterator[str]:
+    """Yield ``json.dumps(content, sort_keys=True)`` in parts: a large file is not there twice."""
+    if not isinstance(content, dict):
+        yield json.dumps(content, sort_keys=True)
+        return
+    separator = "{"
+    for key in sorted(content):
+        yield f"{separator}{json.dumps(key)}: "
+        yield from _texts_of(content[key])
+        separator = ", "
+    yield "}" if content else "{}"
 
 
 def _updated(content: dict[str, Any]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class KLRecursion:
         self.boxes, self.parts = boxes or {}, parts
         self.claim, self.beta, self.sign, self.test = claim, beta, 1 if beta > 0 else -1, test
         self.origin = claim.reward_range[0]
-        self.outcomes: dict[range, tuple[Outcomes, Rows]] = {}
+        self.outcomes: dict[range, tuple[Outcomes | None, Rows]] = {}
         self.weighed = -1  # the step of which the rows know what they pay
         rows, laws = self._at_risk()
         # Where rewards are random, half of δ is for the transitions and half for the rewards, two sides of each.
@@ -135,7 +135,8 @@ class KLRecursion:
                 radii[concerned] = up(up(self.log_union + mixture) / visits.low)
         return outcomes, claim.radii[layer]
 
-    def _rows_of(self, layer: range) -> tuple[Outcomes, Rows]:
+    def _rows_of(self, layer: range) -> tuple[Outcomes | None, Rows]:
+        """Return the rows of a layer and, if what their outcomes pay is not known yet, those outcomes."""
         if layer not in self.outcomes:
             if not self.claim.stationary:
                 self.outcomes.clear()  # no other step has these rows
@@ -146,7 +147,7 @@ class KLRecursion:
             for row, box in self.boxes.items():
                 if row in layer:
                     rows.restrict(row - layer.start + np.arange(self.parts) * len(layer), box)
-            self.outcomes[layer], self.weighed = (outcomes, rows), -1
+            self.outcomes[layer], self.weighed = (outcomes if self.claim.rewards is None else None, rows), -1
         return self.outcomes[layer]
 
     def rows(self, h: int) -> Rows:
@@ -154,7 +155,7 @@ class KLRecursion:
         claim, layer = self.claim, self.claim.layer(h)
         outcomes, rows = self._rows_of(layer)
         step = h - claim.random_start if claim.discount is not None or len(claim.slot_low) > 1 else 0
-        if claim.rewards is None and not claim.is_start(layer[-1]) and step != self.weighed:
+        if outcomes is not None and not claim.is_start(layer[-1]) and step != self.weighed:
             weights = self._weights(outcomes, layer, step)
             rows.weigh(Interval(*(np.tile(end, self.parts) for end in (weights.low, weights.high))))
             self.weighed = step

@@ -150,7 +150,8 @@ class Noise:
             counts = self._told(claim, counts)
         times = np.zeros_like(own)
         for at, ball, labels in found:
-            times[at] = counts[ball, labels]
+            # A pair that can do one thing has nothing to learn: its own visits alone count, as where no noise is declared.
+            times[at] = counts[ball, labels] if len(ball.classes) > 1 else own[at]
         known = np.where((own > 0) & claim.black_box, -1, slots)
         return claim.used[pairs], claim.slot_successor[slots], known, times, low, high
 

@@ -99,7 +99,7 @@ def highest_mean(ball: Ball, f: list[float]) -> tuple[float, float | None]:
     None: the bound is max f.
     """
     if ball.box is not None:
-        return boxed_mean(ball, f)[0], None
+        return min(boxed_mean(ball, f)[0], highest_mean(replace(ball, box=None), f)[0]), None
     top = max(f)
     if not ball.visits or len(f) == 1:
         return top, None
@@ -199,7 +199,7 @@ def _fixed_one_by_one(
         if any(nu <= f[j] for j in seen):
             break
         lam = math.exp((sum(p[j] * math.log(nu - f[j]) for j in seen) - room) / share)
-        q = [ends.get(j, p[j] * lam / (nu - f[j]) if p[j] > 0.0 else 0.0) for j in range(len(f))]
+        q = [ends[j] if j in ends else p[j] * lam / (nu - f[j]) if p[j] > 0.0 else 0.0 for j in range(len(f))]
         q[next(j for j in free if f[j] == top)] += max(0.0, 1.0 - sum(q))
         g = [nu - (p[j] * lam / ends[j] if p[j] > 0.0 else 0.0) if j in ends else f[j] for j in range(len(f))]
         outside = {j: max(q[j] - most[j], least[j] - q[j]) for j in free}

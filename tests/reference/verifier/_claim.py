@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from entropic_bpi.verification._file import Rejected, a_list, a_number, an_integer, one_of, read
@@ -13,6 +14,7 @@ from reference.verifier._payments import check_fixed, check_random
 from reference.verifier._problem import Problem
 from reference.verifier._slots import check_names, check_slots
 
+Cut = tuple[int, frozenset[int], float, int]  # a law, an event, the probability, and its side
 Paid = tuple[float, float]  # the ends of what a reward is known to lie between
 
 
@@ -79,28 +81,37 @@ class Claim(Problem):
             raise Rejected(f"the entropic value at risk is certified by the KL method alone, not by {self.method!r}")
         self.assumptions = content["assumptions"]
 
-    def _read_cuts(self, given: list[Any]) -> list[tuple[str, list[tuple[int, int, float, int]]]]:
-        """The leaves of the tree, each with its test and the cuts (row, state, at, side) above it; only of pooled rows."""
+    def _read_cuts(self, given: list[Any]) -> list[tuple[str, list[Cut]]]:
+        """The leaves of the tree, each with its test and the cuts (law, event, at, side) above it."""
 
-        def leaves(path: list[tuple[int, int, float, int]]) -> list[tuple[str, list[tuple[int, int, float, int]]]]:
+        def leaves(path: list[Cut]) -> list[tuple[str, list[Cut]]]:
             if not given:
                 raise Rejected("claim.cuts lack leaves")
             part = given.pop(0)
             if isinstance(part, str):
                 return [(one_of("claim.cuts", part, ("ratio", "empty")), path)]
             cut = vars(read("cut", "claim.cuts", part))
-            row, at = an_integer("claim.cuts.law", cut["law"], 0, self.n_rows - 1), a_number("at", cut["at"])
-            listed = [self.slot_successor[slot] for slot in self.row_slots[row]]
-            event = a_list("claim.cuts.event", cut["event"], 1)
-            known = self.n_states not in listed and len(set(listed)) == len(listed) <= 6
-            if not 0.0 < at < 1.0 or not known or type(event[0]) is not int or event[0] not in listed:
+            laws = self.n_rows if self.noise is None else len(self.noise.sizes)
+            law, at = an_integer("claim.cuts.law", cut["law"], 0, laws - 1), a_number("at", cut["at"])
+            listed = self.labels_of(law)
+            event = [an_integer("claim.cuts.event", label, 0) for label in a_list("claim.cuts.event", cut["event"])]
+            known = self.noise is not None or self.n_states not in listed
+            known = known and len(set(listed)) == len(listed) and 1 < len(listed) <= 6
+            is_event = len(set(event)) == len(event) and 0 < len(event) < len(listed) and set(event) <= set(listed)
+            if not 0.0 < at < 1.0 or not known or not is_event:
                 raise Rejected("claim.cuts: this is no cut of a law")
-            return [leaf for side in (1, 0) for leaf in leaves([*path, (row, event[0], at, side)])]
+            return [leaf for side in (1, 0) for leaf in leaves([*path, (law, frozenset(event), at, side)])]
 
         found = leaves([])
         if given:
             raise Rejected("claim.cuts are more than one tree")
         return found
+
+    def labels_of(self, law: int) -> list[int]:
+        """The labels of a law of declared noise, otherwise the next states of a row."""
+        if self.noise is not None:
+            return list(range(self.noise.sizes[law]))
+        return [self.slot_successor[slot] for slot in self.row_slots[law]]
 
     def _check_masks(self) -> None:
         """Whether only allowed actions are in the policy and in the counts, and only seen states have a mask."""
@@ -158,6 +169,15 @@ class Claim(Problem):
             self.seen[row][outcome] = count
         for row in self.seen:
             self._check_seen(row)
+        observed = sum(self.noise.sizes) if self.noise is not None and self.noise.observed else 0
+        self.drawn = [an_integer("label", n, 0) for n in a_list("counts.labels", given["labels"], observed)]
+
+    @cached_property
+    def happened(self) -> list[list[tuple[int, Paid | None]]]:
+        """Where noise is declared: how often each slot of each pair was seen there, and what it paid."""
+        assert self.noise is not None
+        self.noise.check_drawn(self)
+        return [self.noise.happened(self, pair) for pair in range(len(self.noise.law))]
 
     def _check_returns(self, least: float, most: float) -> None:
         """Whether the rewards seen can be those of episodes whose returns lie in the declared range.
@@ -190,7 +210,8 @@ class Claim(Problem):
         """What a seen outcome paid where rewards are learned; nothing where they are known."""
         if not self.black_box:
             return 0.0, 0.0
-        slot = self.row_slots[row][0]
+        # Where noise is declared, each outcome has a reward or range of its own, to which it is compared later.
+        slot = self.row_slots[row][0] if self.noise is None or self.is_start(row) else 0
         least, most = self.slot_low[0][slot], self.slot_high[0][slot]
         low, high = a_number("counts.rewards", low), a_number("counts.upper", high)
         if self.known_reward and self.successors != "unknown" and not self.is_start(row):
@@ -233,6 +254,8 @@ class Claim(Problem):
             raise Rejected("other rewards that nobody certifies for")
         if origin.ignored != [name for name in ("stationary", "successors") if name in origin.ignored]:
             raise Rejected(f"provenance.ignored must name 'stationary' and 'successors' in order, got {origin.ignored}")
+        if self.method != "kl" and self.noise is not None:
+            raise Rejected(f"method {self.method!r} makes no use of noise")
         if self.method != "kl" and self.max_successors is not None:
             raise Rejected(f"method {self.method!r} makes no use of max_successors")
         if self.method != "kl" and self.random_start and self.start is not None:
@@ -270,6 +293,14 @@ class Claim(Problem):
 
     def outcomes(self, row: int) -> list[Outcome]:
         """What a row may do, all that it was seen to do included; only that, once as much was seen as can happen."""
+        if self.noise is not None and not self.is_start(row):
+            found = []
+            for at, slot in enumerate(self.row_slots[row]):
+                own, ends = self.happened[row][at]
+                paid = {ends: own} if self.black_box and ends is not None else {}
+                times = self.noise.times(self, row, at)
+                found.append(Outcome(self.slot_successor[slot], None if paid else slot, paid, times))
+            return found
         listed = self._listed(row)
         happened = [outcome for outcome in listed if outcome.times]
         return happened if len(happened) == self.most(row) else listed

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from itertools import combinations, product
 
 from entropic_bpi.verification._file import Rejected
 from reference.verifier._ball import Ball, extreme_mean, holds_none
-from reference.verifier._claim import Bounds, Claim, Outcome, Paid
+from reference.verifier._claim import Bounds, Claim, Cut, Outcome, Paid
 from reference.verifier._intervals import LARGEST_EXPONENT, Interval, power, toward, up
 from reference.verifier._pairs import PairCertificate, Step
 from reference.verifier._payments import between, worth
@@ -46,6 +47,21 @@ def bounds_at(claim: Claim, stated: float, test: str | None) -> tuple[float, flo
     return lower, upper, width if test is None else min(Interval.of(Fraction(gap) + bias + most - least).high, width)
 
 
+def _close(table: dict[frozenset[int], tuple[float, float]], everything: frozenset[int]) -> None:
+    """Improve what is known of the probabilities of events by the fact that those of disjoint ones add up."""
+    known = {**table, everything: (1.0, 1.0)}
+    for _ in range(3):
+        for a, b in product(table, table):
+            if a & b:
+                continue
+            (low_a, high_a), (low_b, high_b), (low, high) = known[a], known[b], known[a | b]
+            if a | b != everything:
+                known[a | b] = max(low, low_a + low_b - 1e-14), min(high, high_a + high_b + 1e-14)
+                low, high = known[a | b]
+            known[a] = max(low_a, low - high_b - 1e-14), min(high_a, high - low_b + 1e-14)
+    table.update({event: known[event] for event in table})
+
+
 class _KL:
     """The bounds of one claim, at a β that is not too small."""
 
@@ -61,35 +77,51 @@ class _KL:
         laws = max(self._laws_at_risk(), 1) * (1 if claim.lams is None else len(claim.lams))
         self.log_rewards = (Interval.of(4.0 * laws) / claim.delta).log().high
 
-    def gap_in(self, test: str, cuts: list[tuple[int, int, float, int]]) -> float:
+    def gap_in(self, test: str, cuts: list[Cut]) -> float:
         """The gap on a part of the balls."""
         part = _KL(self.claim, self.beta, test)
-        for row in {cut[0] for cut in cuts}:
-            ball = self._ball(row)
-            units = [[float(i == j) for i in range(len(ball.tallies))] for j in range(len(ball.tallies))]
-            ends = [[extreme_mean(ball, unit, side) for unit in units] for side in (-1, 1)]
-            for _, state, at, side in (cut for cut in cuts if cut[0] == row):
-                j = ball.successors.index(state)
-                ends[side][j] = min(ends[1][j], at) if side else max(ends[0][j], at)
-            least, most = [max(0.0, end) for end in ends[0]], [min(1.0, end) for end in ends[1]]
-            for _ in range(4):
-                for j in range(len(least)):
-                    least[j] = max(least[j], 1.0 - (sum(most) - most[j]) - 1e-14)
-                    most[j] = min(most[j], 1.0 - (sum(least) - least[j]) + 1e-14)
-            if test == "empty" and holds_none(ball, least, most):
-                return 0.0
-            part.balls[row] = replace(ball, box=(least, most))
+        for law in {cut[0] for cut in cuts}:
+            events, labels = self._events(law), self.claim.labels_of(law)
+            table = {
+                frozenset(event): (0.0, 1.0) for size in range(1, len(labels)) for event in combinations(labels, size)
+            }
+            for row, own in events.items():
+                for j, event in enumerate(own):
+                    unit = [float(i == j) for i in range(len(own))]
+                    low, high = (extreme_mean(self._ball(row), unit, side) for side in (-1, 1))
+                    table[event] = max(table[event][0], low), min(table[event][1], high)
+            for _, event, at, side in (cut for cut in cuts if cut[0] == law):
+                low, high = table[event]
+                table[event] = (low, min(high, at)) if side else (max(low, at), high)
+            _close(table, frozenset(labels))
+            for row, own in events.items():
+                least, most = [table[event][0] for event in own], [table[event][1] for event in own]
+                if test == "empty" and holds_none(self._ball(row), least, most):
+                    return 0.0
+                part.balls[row] = replace(self._ball(row), box=(least, most))
         if test == "empty":
             raise Rejected("claim.cuts: a leaf is said to hold no kernel, and may hold one")
         lower, upper, gap = part.bounds()
         return min(gap, up(upper - lower))
+
+    def _events(self, law: int) -> dict[int, list[frozenset[int]]]:
+        """The rows of a law that can do several things, and which event each of these is."""
+        claim, noise = self.claim, self.claim.noise
+        if noise is None:
+            return {law: [frozenset([y]) for y in self._ball(law).successors]}
+        pairs = [pair for pair, g in enumerate(noise.law) if g == law and len(set(noise.slot_of[pair])) > 1]
+        return {pair: [noise.labels(pair, at) for at in range(len(claim.row_slots[pair]))] for pair in pairs}
 
     def _rows_at_risk(self) -> int:
         """P: rows with several possible outcomes that matter, fixed before any data."""
         claim = self.claim
         steps = claim.steps if claim.rewards is None else claim.steps - 1
         rows = {row for h in range(steps) for s in claim.reachable[h] for row in claim.rows_at(h, s)}
-        return sum(claim.most(row) > 1 for row in rows)
+        rows = {row for row in rows if claim.most(row) > 1}
+        if claim.noise is None:
+            return len(rows)
+        pairs = {row for row in rows if not claim.is_start(row)}
+        return len({claim.noise.ball(pair) for pair in pairs}) + len(rows - pairs)
 
     def _limit(self, step: int) -> Interval:
         """Between what e^{β·return} from a (real) step on lies, rewards counted from the smallest, wherever anybody can be.

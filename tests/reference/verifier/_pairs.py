@@ -16,7 +16,7 @@ from typing import NamedTuple
 from reference.verifier._ball import Ball, extreme_mean
 from reference.verifier._claim import Claim
 from reference.verifier._intervals import Interval, down, up
-from reference.verifier._ratio import Sheet, other_action, same_action
+from reference.verifier._ratio import Sheet, largest_average, other_action, same_action
 
 _CORNERS = 3  # of the base's successors, those that are tried at both ends
 _KNOWN = 1e-9  # a relative value known to this precision is not tried at both ends
@@ -36,8 +36,8 @@ class Step(NamedTuple):
 class Row:
     """One action in one state: its ball, and the ends of e^{βr} of its outcomes."""
 
-    def __init__(self, ball: Ball, gain: Interval, step: int) -> None:
-        self.ball, self.gain = ball, gain
+    def __init__(self, ball: Ball, gain: Interval, step: int, number: int) -> None:
+        self.ball, self.gain, self.number = ball, gain, number
         self.low = [down(gain.low * e) for e in ball.weight(step, -1)]
         self.high = [up(gain.high * e) for e in ball.weight(step, 1)]
 
@@ -139,6 +139,29 @@ def one_over_another(over: Row, under: Row, sign: int, d: Table, table: Table, k
     return best
 
 
+def one_label(
+    over: Row, under: Row, fine: Row, beside: list[tuple[int, int]], sign: int, d: Table, table: Table
+) -> float:
+    """A bound on the value of one row over that of another where one label, of the law of ``fine``, decides both.
+
+    ``beside`` has the outcomes of both for each outcome of the finer row. The ratio is an average of those of the outcomes,
+    weighed by what the denominator is worth.
+    """
+    often = fine.ball.tallies.index(max(fine.ball.tallies))
+    base = [under.ball.successors[m] if sign > 0 else over.ball.successors[n] for n, m in beside]
+    ref, ratios, bottoms, tops = base[often], [], [], []
+    for (n, m), y in zip(beside, base, strict=True):
+        moved, cost = table[over.ball.successors[n], under.ball.successors[m]], under.low[m]
+        low, high = (1.0, 1.0) if y == ref else (down(1.0 / d[ref, y]), d[y, ref])
+        least, most = (cost, cost) if sign > 0 else (down(cost / moved), up(cost / moved))
+        bottoms.append(down(least * low))
+        tops.append(up(most * high))
+        ratios.append(up(up(over.high[n] * moved) / cost) if cost > 0.0 else math.inf)
+    if not min(bottoms) > 0.0 or not max(tops) < math.inf or not max(ratios) < math.inf:
+        return math.inf
+    return largest_average(fine.ball, ratios, bottoms, tops, min(ratios))
+
+
 def _base_mean(
     base: Row, corner: dict[int, bool], low: dict[int, float], high: dict[int, float], positive: bool
 ) -> float:
@@ -194,7 +217,7 @@ class PairCertificate:
 
         def row(s: int, a: int) -> Row:
             if (s, a) not in rows:
-                rows[s, a] = Row(ball(h, s, a), gain(h, s, a), h - claim.random_start)
+                rows[s, a] = Row(ball(h, s, a), gain(h, s, a), h - claim.random_start, claim.row(h, s, a))
             return rows[s, a]
 
         own = {s: row(s, claim.action(h, s)) for s in states}
@@ -235,7 +258,17 @@ class PairCertificate:
         table[end, end] = max(table[s, end] for s in states)
 
     def _compare(self, over: Row, under: Row, table: Table, known: float) -> float:
-        return one_over_another(over, under, self.sign, self.d, table, known)
+        bound, noise = one_over_another(over, under, self.sign, self.d, table, known), self.claim.noise
+        if noise is None or self.claim.is_start(over.number):
+            return bound
+        if noise.tells(over.number, under.number):
+            beside = [(j, noise.beside(over.number, j, under.number)) for j in range(len(over.ball.tallies))]
+        elif noise.tells(under.number, over.number):
+            beside = [(noise.beside(under.number, j, over.number), j) for j in range(len(under.ball.tallies))]
+        else:
+            return bound
+        fine = over if noise.tells(over.number, under.number) else under
+        return min(bound, one_label(over, under, fine, beside, self.sign, self.d, table))
 
     def _gains(self, h: int, s: int, row: Callable[[int, int], Row]) -> dict[int, float]:
         """How many times better than the policy each action may be, where it may be, the policy's own included."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from entropic_bpi.verification._file import Rejected, a_list, a_number, an_integer, one_of
 from reference.verifier._intervals import LARGEST_EXPONENT, Interval
+from reference.verifier._noise import Noise
 
 # A step of a black box may end with up to 8 different rewards and lead back to the same state with up to 2.
 END_REWARDS, STAY_REWARDS = 8, 2
@@ -81,7 +82,7 @@ class Problem:
         if not self.eps > 0:
             raise Rejected(f"eps must be greater than 0, got {self.eps}")
         self.stationary = one_of("stationary", given["stationary"], (True, False))
-        self.successors = one_of("successors", given["successors"], ("unknown", "model", "mask"))
+        self.successors = one_of("successors", given["successors"], ("unknown", "model", "mask", "noise"))
         self.state_names = _different_names("state_names", given["state_names"], self.n_states)
         self.action_names = _different_names("action_names", given["action_names"], self.n_actions)
         # What identifies them, where other names are declared.
@@ -93,9 +94,6 @@ class Problem:
         for name in ("unit", "title"):
             if not isinstance(given[name], str | None):
                 raise Rejected(f"{name} must be a string, got {given[name]!r:.80}")
-        self.noise = self.explored = None
-        if given["noise"] is not None or given["explored"] is not None:
-            raise Rejected("declared noise and explorations are not covered by the reference")
         self.max_states = given["max_states"]
         if self.max_states is not None:
             an_integer("max_states", self.max_states, 1)
@@ -113,11 +111,16 @@ class Problem:
             ]
         self._read_slots(given["slots"])
         self._read_masks(given["allowed"])
-        self.noise = self.explored = None
-        if given["noise"] is not None or given["explored"] is not None:
-            raise Rejected("this reference knows neither noise nor explorations")
+        self.explored = None
+        if given["explored"] is not None:
+            raise Rejected("this reference does not know explorations")
+        if (given["noise"] is None) == (self.successors == "noise"):
+            raise Rejected("successors are those of the noise where that is declared, and nowhere else")
+        self.noise = None if given["noise"] is None else Noise(self, given["noise"])
         self.known_reward = one_of("reward", given["reward"], (None, True)) is True
-        if self.known_reward and (not self.black_box or self.random_rewards or self.max_states is not None):
+        if self.known_reward and (
+            not self.black_box or self.random_rewards or self.noise or self.max_states is not None
+        ):
             raise Rejected("known rewards that nobody can have declared")
         low, high = self.reward_range
         if 0.0 < high - low < _SMALLEST_RANGE or not max(-low, high) * self.horizon <= _LARGEST_RETURN:
@@ -127,6 +130,8 @@ class Problem:
             raise Rejected("discounted rewards must be the same at every step")
         most, returns = given["max_successors"], given["return_range"]
         self.max_successors = None if most is None else an_integer("max_successors", most, 1)
+        if self.noise and most is not None:
+            raise Rejected("noise says how many outcomes there are")
         self.return_range: tuple[float, float] | None = None
         if returns is not None:
             least, largest = (a_number("return_range", end) for end in a_list("return_range", returns, 2))

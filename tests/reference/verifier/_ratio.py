@@ -46,12 +46,17 @@ def same_action(ball: Ball, step: int, later: Sheet, limit: Interval) -> float:
     """
     bottom, top, _ = later.box()
     rho = [later.ratio[y] for y in ball.successors]
-    largest = max(rho)
-    if largest <= 1.0 or len(rho) == 1 or (not ball.visits and ball.box is None):
-        return largest
-    # Only quotients of weights matter: in units of the largest they cannot overflow.
     tops = [min(e * top[y], limit.high) for e, y in zip(ball.weight(step, 1), ball.successors, strict=True)]
     bottoms = [max(e * bottom[y], limit.low) for e, y in zip(ball.weight(step, -1), ball.successors, strict=True)]
+    return largest_average(ball, rho, bottoms, tops, 1.0)
+
+
+def largest_average(ball: Ball, rho: list[float], bottoms: list[float], tops: list[float], start: float) -> float:
+    """The largest average of ``rho`` under weights q w, w between ``bottoms`` and ``tops``; it is not below ``start``."""
+    largest = max(rho)
+    if largest <= start or len(rho) == 1 or (not ball.visits and ball.box is None):
+        return largest
+    # Only quotients of weights matter: in units of the largest they cannot overflow.
     unit = max(tops)
     high, low = [up(up(t) / unit) for t in tops], [down(down(b) / unit) for b in bottoms]
 
@@ -61,7 +66,7 @@ def same_action(ball: Ball, step: int, later: Sheet, limit: Interval) -> float:
     def bound(level: float) -> float:
         return highest_mean(ball, excess(level))[0]
 
-    level = 1.0
+    level = start
     for _ in range(60):
         weights = [u if r > level else d for r, u, d in zip(rho, high, low, strict=True)]
         higher = tilted_mean(ball, excess(level), rho, weights)

@@ -65,6 +65,13 @@ def _check_black_box(problem: Problem) -> None:
     rows += [range(1, 2)] * problem.n_actions
     others, starts = behind - 2 - len(first), range(2, 2 + len(first))
     lows, highs = [low] * others, [high] * others
+    if problem.noise is not None:
+        lows, highs = problem.slot_low[0][starts.stop :], problem.slot_high[0][starts.stop :]
+        ends = list(zip(lows, highs, strict=True))
+        if len(ends) != others or any(
+            (least, most) != (low, high) and not low <= least == most <= high for least, most in ends
+        ):
+            raise Rejected("noise: an outcome pays what is outside of the range of rewards")
     if problem.known_reward:
         lows, highs = problem.slot_low[0][starts.stop :], problem.slot_high[0][starts.stop :]
         if len(lows) != others or (min(lows), max(highs)) != (low, high):
