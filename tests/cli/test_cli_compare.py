@@ -35,14 +35,17 @@ def table(path):
 def test_processes_give_the_regret_of_the_library(tmp_path):
     words = ["risky-bridge", "--beta", "1.5", "--episodes", "300", "--scale", "0.1", "--learners", "rsvi2, rovi"]
     words = [COMMAND, "compare", *words, "--seeds", "2", "--workers", "2", "--out", "regret"]
+    bridge, learners = eb.instances.risky_bridge(), ("rsvi2", "rovi")
+    # These runs compile what the two processes would compile at the same moment.
+    options = {"beta": 1.5, "episodes": 300, "scale": 0.1}
+    runs = {(name, seed): eb.run(name, bridge, **options, seed=seed) for name in learners for seed in range(2)}
     result = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
     assert (result.returncode, result.stderr.count("\n")) == (0, 1)  # what to do next
     rows = table(tmp_path / "regret" / "regret.csv")
-    bridge = eb.instances.risky_bridge()
-    for learner in ("rsvi2", "rovi"):
+    for learner in learners:
         finals = []
         for seed in range(2):
-            run = eb.run(learner, bridge, beta=1.5, episodes=300, scale=0.1, seed=seed)
+            run = runs[learner, seed]
             mine = [row for row in rows if (row["learner"], row["seed"]) == (learner, str(seed))]
             assert [int(row["episodes"]) for row in mine] == run.grid.tolist()
             assert [float(row["regret"]) for row in mine] == run.regret.tolist()
