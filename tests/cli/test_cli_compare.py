@@ -218,7 +218,10 @@ def running(group):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs process groups")
-@pytest.mark.parametrize(("signal_sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("signal_sent", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.slow)],
+)
 def test_workers_end_with_the_command(tmp_path, signal_sent, code):
     words = ["risky-bridge", "--beta", "1", "--episodes", "1000000000", "--learners", "rovi", "--seeds", "2"]
     words = [COMMAND, "compare", *words, "--workers", "2", "--out", "out"]

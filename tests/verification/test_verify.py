@@ -69,7 +69,7 @@ def assert_accepted(certificate):
         assert certificate.gap >= result.gap
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(
     draw=draws(),
     beta=BETAS,
