@@ -2,6 +2,7 @@
 
 import ast
 from collections import Counter
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def imports_of(path):
     for_types = {
         node
         for test in ast.walk(tree)
-        if isinstance(test, ast.If) and "TYPE_CHECKING" in ast.unparse(test.test)
+        if isinstance(test, ast.If) and isinstance(test.test, ast.Name) and test.test.id == "TYPE_CHECKING"
         for node in ast.walk(test)
     }
     for node in ast.walk(tree):
@@ -53,30 +54,33 @@ def imports_of(path):
             yield from (alias.name for alias in node.names if alias.name in MODULES)
 
 
-GRAPH = {module: set(imports_of(path)) - {module} for module, path in MODULES.items()}
+@cache
+def graph():
+    """What each module imports; parsing all of them takes seconds, which collecting the tests need not."""
+    return {module: set(imports_of(path)) - {module} for module, path in MODULES.items()}
 
 
 def test_every_part_has_its_place():
     assert {part_of(module) for module in MODULES} <= set(HEIGHT)
 
 
-@pytest.mark.parametrize("module", GRAPH)
+@pytest.mark.parametrize("module", MODULES)
 def test_no_import_goes_upwards(module):
     # The command line and the workers of a comparison use the public names, as a user would. The application of the
     # command line loads the commands of the lab, which are built from its other modules.
     own = HEIGHT["lab.commands" if module == "entropic_bpi.cli.app" else part_of(module)]
-    above = [other for other in GRAPH[module] if other != "entropic_bpi" and HEIGHT[part_of(other)] > own]
+    above = [other for other in graph()[module] if other != "entropic_bpi" and HEIGHT[part_of(other)] > own]
     assert above == []
 
 
 def test_no_import_goes_in_circles():
-    packages = {module: {other for other in GRAPH[module] if other != "entropic_bpi"} for module in GRAPH}
+    packages = {module: {other for other in graph()[module] if other != "entropic_bpi"} for module in graph()}
     order = list(TopologicalSorter(packages).static_order())  # raises if there is a circle
-    assert set(order) >= set(GRAPH) - {"entropic_bpi"}
+    assert set(order) >= set(graph()) - {"entropic_bpi"}
 
 
 def test_the_verifier_knows_nothing_but_the_errors():
-    known = {other for module in GRAPH if part_of(module) == "verification" for other in GRAPH[module]}
+    known = {other for module in graph() if part_of(module) == "verification" for other in graph()[module]}
     assert {part_of(other) for other in known} <= {"errors", "verification"}
 
 

@@ -72,9 +72,9 @@ def closed_early(*words, cwd):
     "words",
     [
         ["--help"],
-        ["--version"],
+        pytest.param(["--version"], marks=pytest.mark.slow),
         ["instances"],
-        ["solve", "risky-bridge", "--beta", "1"],
+        pytest.param(["solve", "risky-bridge", "--beta", "1"], marks=pytest.mark.slow),
         ["solve", "risky-bridge", "--beta", "1", "--json"],
         # more than a pipe or a buffer holds
         [

@@ -35,14 +35,17 @@ def table(path):
 def test_processes_give_the_regret_of_the_library(tmp_path):
     words = ["risky-bridge", "--beta", "1.5", "--episodes", "300", "--scale", "0.1", "--learners", "rsvi2, rovi"]
     words = [COMMAND, "compare", *words, "--seeds", "2", "--workers", "2", "--out", "regret"]
+    bridge, learners = eb.instances.risky_bridge(), ("rsvi2", "rovi")
+    # These runs compile what the two processes would compile at the same moment.
+    options = {"beta": 1.5, "episodes": 300, "scale": 0.1}
+    runs = {(name, seed): eb.run(name, bridge, **options, seed=seed) for name in learners for seed in range(2)}
     result = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
     assert (result.returncode, result.stderr.count("\n")) == (0, 1)  # what to do next
     rows = table(tmp_path / "regret" / "regret.csv")
-    bridge = eb.instances.risky_bridge()
-    for learner in ("rsvi2", "rovi"):
+    for learner in learners:
         finals = []
         for seed in range(2):
-            run = eb.run(learner, bridge, beta=1.5, episodes=300, scale=0.1, seed=seed)
+            run = runs[learner, seed]
             mine = [row for row in rows if (row["learner"], row["seed"]) == (learner, str(seed))]
             assert [int(row["episodes"]) for row in mine] == run.grid.tolist()
             assert [float(row["regret"]) for row in mine] == run.regret.tolist()
@@ -215,7 +218,10 @@ def running(group):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs process groups")
-@pytest.mark.parametrize(("signal_sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("signal_sent", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.slow)],
+)
 def test_workers_end_with_the_command(tmp_path, signal_sent, code):
     words = ["risky-bridge", "--beta", "1", "--episodes", "1000000000", "--learners", "rovi", "--seeds", "2"]
     words = [COMMAND, "compare", *words, "--workers", "2", "--out", "out"]

@@ -238,6 +238,7 @@ def test_of_two_runs_into_one_folder_the_second_fails_at_once(tmp_path):
     assert set(contents(tmp_path / "run")) == FILES
 
 
+@pytest.mark.slow
 def test_two_runs_started_together_into_one_folder_do_not_both_succeed(tmp_path):
     words = [COMMAND, "identify", *BRIDGE, "--out", tmp_path / "run"]
     both = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for _ in range(2)]
@@ -262,6 +263,7 @@ def test_a_finished_run_prints_its_result_again(tmp_path):
     assert all(after[name] == before[name] for name in ("certificate.json", "history.csv"))
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_is_bit_for_bit_the_uninterrupted_run(tmp_path):
     # Checkpoints every 20 ms, and small batches, so that the run passes through many of them.
     code = (

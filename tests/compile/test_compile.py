@@ -150,8 +150,17 @@ def test_no_folder_for_the_cache_costs_one_warning(tmp_path):
     assert "NUMBA_CACHE_DIR" in told
 
 
-@pytest.mark.parametrize("kind", ["*.nbi", "*.nbc"])
-@pytest.mark.parametrize("damage", [b"", b"\x80\x05garbage", None])
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    [
+        ("*.nbi", b"\x80\x05garbage"),
+        ("*.nbc", None),
+        pytest.param("*.nbi", b"", marks=pytest.mark.slow),
+        pytest.param("*.nbi", None, marks=pytest.mark.slow),
+        pytest.param("*.nbc", b"", marks=pytest.mark.slow),
+        pytest.param("*.nbc", b"\x80\x05garbage", marks=pytest.mark.slow),
+    ],
+)
 def test_a_damaged_cache_is_made_anew(tmp_path, kind, damage):
     cache = tmp_path / "cache"
     run(tmp_path, NUMBA_CACHE_DIR=str(cache))

@@ -36,6 +36,11 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 GENERATED = {DOCS / "_build", DOCS / "gallery"}
 PAGES = [ROOT / "README.md", *sorted(p for p in DOCS.rglob("*.md") if not GENERATED & set(p.parents))]
+# Pages whose code takes seconds or starts many processes. They are slow tests; .ci/run runs all of them.
+LONG = [
+    *("certificates", "cluster", "coming-from", "decide", "experiments", "inspect", "known-mechanics", "many-rewards"),
+    *("only-a-log", "own-environment", "report", "tutorial", "validation", "write-your-own-learner"),
+]
 LANGUAGES = {"python", "bash", "sh", "console", "toml", "json"}
 LIMIT_SECONDS = 300
 SCHEDULER_PORT = "8786"
@@ -75,7 +80,14 @@ def name_of(page):
     return page.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def with_code(pages):
+    """Pages with something to run; the long ones are slow."""
+    long = {DOCS / f"{name}.md" for name in LONG}
+    assert long <= set(pages)
+    return [pytest.param(page, marks=[pytest.mark.slow] if page in long else []) for page in pages if blocks(page)]
+
+
+@pytest.mark.parametrize("page", with_code(PAGES), ids=name_of)
 def test_the_code_of_a_page_does_what_the_page_shows(page, tmp_path, monkeypatch):
     run_page(page, {None}, tmp_path, monkeypatch)
 

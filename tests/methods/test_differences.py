@@ -123,7 +123,9 @@ KINDS = ("model", "random", "discounted", "masks", "known", "noise", "laws")
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_differences_hold_for_every_kernel_in_the_balls(kind):
-    found = [one for seed in range(45) if (one := attack(kind, seed)) is not None]
+    # Laws are attacked by a search that takes ten times as long as the others.
+    seeds = range(30 if kind == "laws" else 45)
+    found = [one for seed in seeds if (one := attack(kind, seed)) is not None]
     assert {one.sign for one in found} == {-1.0, 0.0, 1.0}
     for side in ("low", "high"):  # the adversary comes to both ends
         assert sum(getattr(one, side) < 0.02 for one in found) >= 3

@@ -47,6 +47,7 @@ for beta in (1.0, -1.0):
 """
 
 
+@pytest.mark.slow
 def test_the_kernels_plan_what_the_cpu_plans():
     switched = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}
     run = subprocess.run([sys.executable, "-c", COMPARED], env=switched, capture_output=True, text=True)

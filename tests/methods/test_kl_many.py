@@ -62,6 +62,7 @@ for model, eps, declared in (
 """
 
 
+@pytest.mark.slow
 def test_a_thread_runs_what_the_cpu_runs():
     run = subprocess.run([sys.executable, "-c", COMPARED], env=SIMULATED, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

@@ -54,6 +54,7 @@ assert eb.solve(models["dense"], [], device="gpu") == []
 """
 
 
+@pytest.mark.slow
 def test_the_kernel_finds_what_the_cpu_finds():
     switched = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}
     run = subprocess.run([sys.executable, "-c", COMPARED], env=switched, capture_output=True, text=True)

@@ -58,6 +58,7 @@ wrong: str = eb.solve(mdp, 0.0).value
 """
 
 
+@pytest.mark.slow
 def test_a_type_checker_sees_the_types_from_outside(tmp_path):
     pytest.importorskip("mypy")
     (tmp_path / "client.py").write_text(CLIENT)

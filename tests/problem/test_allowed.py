@@ -245,10 +245,10 @@ def test_the_option(tmp_path):
 
 
 def test_inspect_proposes_the_masks_that_are_offered():
-    found = eb.inspect(Store(), episodes=300, seconds=60, seed=0)
+    found = eb.inspect(Store(), episodes=60, seconds=60, seed=0)
     assert found.declarations.allowed == "info"
     assert (
-        eb.inspect(Store(changes=True, masks=MASKS | True), episodes=300, seconds=60, seed=0).declarations.allowed
+        eb.inspect(Store(changes=True, masks=MASKS | True), episodes=60, seconds=60, seed=0).declarations.allowed
         is None
     )
 

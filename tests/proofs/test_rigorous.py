@@ -90,7 +90,7 @@ def check_honest(kind, many):
 
 @pytest.mark.parametrize("kind", [*KINDS, evar_of_random_rewards, noise])
 def test_honest_certificates_are_proved(kind):
-    check_honest(kind, 5)
+    check_honest(kind, 2)
 
 
 @pytest.mark.slow
@@ -202,7 +202,7 @@ def test_doubles_are_rounded_outwards(x, y):
 
 @pytest.mark.parametrize("kind", [*KINDS, evar_of_random_rewards, noise])
 def test_no_ball_is_rounded_and_no_comparison_is_uncertain(kind, monkeypatch):
-    for claim in islice(honest(kind), 3):
+    for claim in islice(honest(kind), 1):
         content = content_of(claim)
         bounds = prove(content)
         with monkeypatch.context() as patch:

@@ -128,7 +128,7 @@ def test_runs_survive_many_interruptions(name, with_signal, tmp_path):
 
 
 @pytest.mark.parametrize("name", RUNS)
-@pytest.mark.parametrize("moment", [1, 7, 20])
+@pytest.mark.parametrize("moment", [1, 7, pytest.param(20, marks=pytest.mark.slow)])
 def test_an_interruption_between_draws_and_counts_loses_nothing(name, moment, tmp_path, monkeypatch):
     """The worst moment, on purpose: the generator has moved on, the counts have not."""
     whole, path = identify(name), tmp_path / "run.ckpt"

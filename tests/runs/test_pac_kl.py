@@ -31,12 +31,12 @@ MODELS = {name: (mdp, eps) for name, mdp, eps in models()}
 ASSUMPTIONS = list(product((False, True), (None, "model"), (1.0, -1.0), ("challenger", "optimistic")))
 
 
-def failures(runs_per_setting, max_episodes):
-    """Runs that stopped, and those of them whose claim is false in any part."""
+def failures(runs_per_setting, max_episodes, every=1):
+    """Runs that stopped, and those of them whose claim is false in any part, of each setting on every so many models."""
     stopped = failed = 0
     for number, (mdp, eps) in enumerate(MODELS.values()):
         for setting, (stationary, successors, sign, sampling) in enumerate(ASSUMPTIONS):
-            if stationary and not mdp.stationary:
+            if (number + setting) % every or (stationary and not mdp.stationary):
                 continue
             beta = sign * (0.4 + 0.3 * (number % 4))
             best = eb.solve(mdp, beta).value
@@ -56,8 +56,8 @@ def failures(runs_per_setting, max_episodes):
 
 
 def test_false_certificates_are_no_more_frequent_than_promised():
-    stopped, failed = failures(1, 4000)
-    assert stopped >= 150
+    stopped, failed = failures(1, 4000, every=3)
+    assert stopped >= 50
     assert stats.binomtest(failed, stopped, DELTA, alternative="greater").pvalue > 1e-3
 
 

@@ -89,6 +89,7 @@ def test_a_run_that_is_not_stored_in_the_end_is_an_error(tmp_path, monkeypatch):
         run(sweep()[:3], tmp_path, workers=0)
 
 
+@pytest.mark.slow
 def test_a_killed_driver_loses_only_the_runs_in_flight_and_a_second_of_work(whole, tmp_path):
     script = tmp_path / "drive.py"
     script.write_text(
@@ -136,6 +137,7 @@ def wait_until_gone(pid):
     raise AssertionError(f"worker {pid} outlived its driver")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs process groups")
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
 def test_workers_end_with_the_driver_in_the_middle_of_a_run(tmp_path, sent):
@@ -176,6 +178,7 @@ def group_exists(group):
     return True
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_replaced(whole, tmp_path, monkeypatch):
     real, killed = Store.record, []
 
@@ -224,6 +227,7 @@ def own_learners(tmp_path, monkeypatch):
     sys.modules.pop("own_learners_of_a_test", None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("own_learners")
 def test_failures_are_recorded_do_not_stop_the_rest_and_are_tried_again(tmp_path):
     bad = grid(learner=["deadly_learner", "moody_learner"], beta=1.0, episodes=10, seeds=1)
@@ -264,6 +268,7 @@ def test_progress_is_silent_where_there_is_no_terminal_and_tells_the_time_left_w
     assert "left" in shown
 
 
+@pytest.mark.slow
 def test_a_script_without_the_guard_is_told_so(tmp_path):
     script = tmp_path / "unguarded.py"
     script.write_text(
@@ -284,6 +289,7 @@ def test_a_dask_cluster_gives_the_same_rows(whole, tmp_path):
     assert_same(load(tmp_path / "out"), whole)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_dask_worker_that_joins_late_imports_what_it_needs(tmp_path, monkeypatch, own_learners):
     distributed = pytest.importorskip("distributed")
@@ -304,6 +310,7 @@ def test_a_dask_worker_that_joins_late_imports_what_it_needs(tmp_path, monkeypat
     assert results.runs["error"].tolist() == [None, None]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_lost_scheduler_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capfd):
     distributed = pytest.importorskip("distributed")

@@ -35,8 +35,18 @@ def models():
     }
 
 
-@pytest.mark.parametrize("beta", [-1.0, 1.5])
-@pytest.mark.parametrize("model", ["bridge", "garnet"])
+SLOW = pytest.mark.slow  # by default every learner plays each model once, and each sign of beta once
+
+
+@pytest.mark.parametrize(
+    ("model", "beta"),
+    [
+        ("bridge", 1.5),
+        ("garnet", -1.0),
+        pytest.param("bridge", -1.0, marks=SLOW),
+        pytest.param("garnet", 1.5, marks=SLOW),
+    ],
+)
 @pytest.mark.parametrize(("learner", "scale", "params"), CASES)
 def test_kernel_plays_the_episodes_of_the_reference(models, learner, scale, params, model, beta):
     mdp = models[model]
