@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from entropic_bpi._gymnasium_ids import env_factory, is_class_in_file
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
+from entropic_bpi.model.gymnasium.ids import env_factory, is_class_in_file
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.noise import Noise

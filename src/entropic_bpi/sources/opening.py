@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from entropic_bpi._gymnasium_ids import env_factory
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.gymnasium.ids import env_factory
 from entropic_bpi.model.instances.sources import is_environment, named_model
 from entropic_bpi.problem.problem_file import SUFFIX, ProblemFile
 from entropic_bpi.sources.log import Log
