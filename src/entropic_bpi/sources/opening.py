@@ -12,7 +12,7 @@ from entropic_bpi.model.instances.sources import is_environment, named_model
 from entropic_bpi.problem.problem_file import SUFFIX, ProblemFile
 from entropic_bpi.sources.log import Log
 
-_LOGS = (".csv", ".gz", ".parquet", ".pq", ".jsonl", ".ndjson", ".duckdb")
+_LOGS = (".csv", ".gz", ".parquet", ".pq", ".jsonl", ".ndjson")
 
 
 def as_problem_file(source: Any) -> ProblemFile | None:
