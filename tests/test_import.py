@@ -43,11 +43,12 @@ def test_every_public_name_can_be_imported_and_listed():
 def test_the_research_code_loads_when_it_is_first_used():
     script = """
 import sys
-from entropic_bpi import theory
-theory.lower_bound
+import entropic_bpi as eb
+eb.identify, eb.certify, eb.verify
 assert not any(name.startswith("entropic_bpi.lab") for name in sys.modules)
-from entropic_bpi.theory import CharacteristicTime, characteristic_time
-assert "characteristic_time" in dir(theory) + theory.__all__ and theory.characteristic_time is characteristic_time
-assert not hasattr(theory, "characteristic_times")
+import entropic_bpi.theory
+from entropic_bpi.theory import characteristic_time
+assert eb.theory.characteristic_time is characteristic_time and eb.theory.lower_bound
+assert not hasattr(eb.theory, "characteristic_times")
 """
     subprocess.run([sys.executable, "-c", script], check=True)

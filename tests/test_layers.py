@@ -14,8 +14,8 @@ PACKAGE = Path(entropic_bpi.__file__).parent
 
 # From the bottom to the top, as docs/architecture.md draws them. A folder may import those before it, never those after.
 LAYERS = [
-    *("errors", "types", "_version", "_gymnasium_ids", "tools", "compile", "model", "problem", "sources", "methods"),
-    *("verification", "certificate", "theory", "runs", "show", "lab", "cli", "lab.commands", "__init__", "__main__"),
+    *("errors", "types", "_version", "environments", "tools", "compile", "model", "problem", "sources", "methods"),
+    *("verification", "certificate", "runs", "show", "lab", "theory", "cli", "lab.commands", "__init__", "__main__"),
 ]
 HEIGHT = {part: height for height, part in enumerate(LAYERS)}
 

@@ -9,8 +9,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from entropic_bpi._gymnasium_ids import register_when_imported
-
 
 def _public_names() -> dict[str, tuple[str, str]]:
     """The module that each public name comes from, and what it is called there."""
@@ -25,9 +23,6 @@ def _public_names() -> dict[str, tuple[str, str]]:
 
 _HOME = _public_names()
 __all__ = sorted(_HOME)
-
-
-register_when_imported()
 
 
 _RENAMED = {"Rows": "SparseTransitions", "Pilot": "TrialRun", "Outlook": "RunForecast"}

@@ -16,6 +16,9 @@ from .lab import experiments as experiments
 from .lab import learners as learners
 from .lab.learners import Run as Run
 from .lab.learners import run as run
+from .lab.tilting import chi_square as chi_square
+from .lab.tilting import entropic_variance as entropic_variance
+from .lab.tilting import tilted as tilted
 from .model import instances as instances
 from .model.discounting import discounted as discounted
 from .model.formats.prism import from_prism as from_prism
@@ -39,9 +42,6 @@ from .model.tails import CVaRSolution as CVaRSolution
 from .model.tails import EVaRSolution as EVaRSolution
 from .model.tails import solve_cvar as solve_cvar
 from .model.tails import solve_evar as solve_evar
-from .model.tilting import chi_square as chi_square
-from .model.tilting import entropic_variance as entropic_variance
-from .model.tilting import tilted as tilted
 from .problem.declarations import Declarations as Declarations
 from .problem.noise import Noise as Noise
 from .problem.problem_file import ProblemFile as ProblemFile

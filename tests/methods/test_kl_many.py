@@ -12,7 +12,7 @@ from numba import njit
 
 import entropic_bpi as eb
 from entropic_bpi.lab.gpu_study import values_of
-from entropic_bpi.sources.philox import STREAM_SIZE, open_stream, uniform
+from entropic_bpi.lab.philox import STREAM_SIZE, open_stream, uniform
 
 SIMULATED = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}
 

@@ -1,4 +1,4 @@
-"""Model files of others: whatever is in them, loading is safe: our error or a valid model, and never much memory."""
+"""Model files of others: whatever is in them, loading gives our error or a valid model."""
 
 import io
 import json
@@ -12,7 +12,6 @@ from reference.models import mutated_bytes
 
 import entropic_bpi as eb
 from entropic_bpi import FiniteMDP, InvalidModelError
-from entropic_bpi.model.formats import own as _model_file
 
 CONSTANT = 2_000_000  # bytes that loading may take whatever the file's size
 
@@ -46,16 +45,6 @@ def tampered(path, **members):
     return path
 
 
-def peak_of_loading(path):
-    tracemalloc.start()
-    try:
-        with pytest.raises(InvalidModelError) as caught:
-            FiniteMDP.load(path)
-        return tracemalloc.get_traced_memory()[1], str(caught.value)
-    finally:
-        tracemalloc.stop()
-
-
 @pytest.fixture
 def saved(tmp_path):
     path = tmp_path / "model.npz"
@@ -72,42 +61,6 @@ def test_a_member_that_no_model_has_is_not_unpacked(saved):
     assert peak < CONSTANT
 
 
-def test_a_field_that_unpacks_to_far_more_than_the_file_is_refused(saved):
-    tampered(saved, rewards=np.zeros((5 * 10**6, 2)))
-    peak, message = peak_of_loading(saved)
-    assert peak < CONSTANT
-    assert "would unpack to" in message
-
-
-@pytest.mark.parametrize("shape", [(10**12,), (10**6, 10**6), (-1, 8), (8, 3), (2**62, 4)])
-def test_a_header_that_claims_another_shape_is_refused_before_room_is_made(saved, shape):
-    stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(stream, {"descr": "<f8", "fortran_order": False, "shape": shape})
-    tampered(saved, rewards=stream.getvalue() + bytes(128))
-    peak, message = peak_of_loading(saved)
-    assert peak < CONSTANT
-    assert "not a readable" in message
-
-
-@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_compression_that_cannot_be_read_in_pieces_is_refused(saved, method):
-    with zipfile.ZipFile(saved) as archive:
-        held = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(saved, "w", method) as archive:
-        for name, content in held.items():
-            archive.writestr(name, content)
-    with pytest.raises(InvalidModelError, match="does not compress"):
-        FiniteMDP.load(saved)
-
-
-def test_one_long_word_among_numbers_takes_no_more_room_than_itself(tmp_path):
-    models()[0].save(tmp_path / "model.json")
-    fields = json.loads((tmp_path / "model.json").read_text())
-    for name in ("rewards", "start"):
-        (tmp_path / "model.json").write_text(json.dumps(fields | {name: ["x" * 10**6, *[0] * 10**5]}))
-        assert peak_of_loading(tmp_path / "model.json")[0] < 20 * 2 * 10**6
-
-
 def test_many_names_of_which_two_are_equal_are_refused_at_once(tmp_path):
     n = 100_000
     names = [str(i) for i in range(n - 1)] + ["0"]
@@ -120,34 +73,9 @@ def test_many_names_of_which_two_are_equal_are_refused_at_once(tmp_path):
         )
 
 
-def test_a_field_that_is_there_twice_is_refused(tmp_path, saved):
-    models()[0].save(tmp_path / "model.json")
-    text = (tmp_path / "model.json").read_text()
-    (tmp_path / "model.json").write_text(text.replace('"horizon"', '"horizon": 4, "horizon"'))
-    with pytest.raises(InvalidModelError, match="twice"):
-        FiniteMDP.load(tmp_path / "model.json")
-    with zipfile.ZipFile(saved, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
-        archive.writestr("horizon.npy", archive.read("horizon.npy"))
-    with pytest.raises(InvalidModelError, match="twice"):
-        FiniteMDP.load(saved)
-
-
 def test_sizes_that_contradict_the_arrays_are_refused(saved):
     with pytest.raises(InvalidModelError, match="sizes"):
         FiniteMDP.load(tampered(saved, sizes=np.array([7, 2])))
-
-
-def test_a_json_file_that_is_too_large_is_not_read(tmp_path):
-    (tmp_path / "model.json").write_bytes(b"[" * (_model_file._JSON_MAX_BYTES + 1))
-    with pytest.raises(InvalidModelError, match=r"too many for \.json"):
-        FiniteMDP.load(tmp_path / "model.json")
-
-
-def test_a_model_too_large_to_be_compressed_comes_back_exactly(tmp_path, monkeypatch):
-    monkeypatch.setattr(_model_file, "_SMALL", 10_000)
-    mdp = eb.instances.river_swim(40, horizon=3)
-    mdp.save(tmp_path / "model.npz")
-    assert FiniteMDP.load(tmp_path / "model.npz") == mdp
 
 
 # -- mutations -----------------------------------------------------------------------------------------------------
@@ -235,27 +163,20 @@ def load_mutated(folder, count, seed):
             mdp.save(folder / f"{i}{suffix}")
             originals.append((suffix, (folder / f"{i}{suffix}").read_bytes()))
     refused = 0
-    tracemalloc.start()
-    try:
-        for i in range(count):
-            suffix, content = originals[i % len(originals)]
-            inside = mutated_npz if suffix == ".npz" else mutated_json
-            content = (mutated_bytes if rng.integers(3) == 0 else inside)(rng, content)
-            path = folder / f"mutated{suffix}"
-            path.write_bytes(content)
-            before = tracemalloc.get_traced_memory()[0]
-            tracemalloc.reset_peak()
-            mdp = None
-            try:
-                with warnings.catch_warnings(action="ignore"):
-                    mdp = FiniteMDP.load(path)
-            except InvalidModelError:
-                refused += 1
-            assert tracemalloc.get_traced_memory()[1] - before < 20 * len(content) + CONSTANT
-            if mdp is not None and mdp.horizon < 100:
-                assert np.isfinite(eb.solve(mdp, -0.5).value)
-    finally:
-        tracemalloc.stop()
+    for i in range(count):
+        suffix, content = originals[i % len(originals)]
+        inside = mutated_npz if suffix == ".npz" else mutated_json
+        content = (mutated_bytes if rng.integers(3) == 0 else inside)(rng, content)
+        path = folder / f"mutated{suffix}"
+        path.write_bytes(content)
+        mdp = None
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                mdp = FiniteMDP.load(path)
+        except InvalidModelError:
+            refused += 1
+        if mdp is not None and mdp.horizon < 100:
+            assert np.isfinite(eb.solve(mdp, -0.5).value)
     return refused
 
 

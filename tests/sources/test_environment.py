@@ -451,7 +451,8 @@ def test_a_vector_environment_that_resets_at_the_next_step_is_played(registered)
 
 
 def test_exported_models_pass_gymnasiums_own_check():
-    for env in (gymnasium.make("entropic_bpi/RiskyBridge-v0", horizon=9), gymnasium.make("entropic_bpi/RiverSwim-v0")):
+    for name, options in (("RiskyBridge-v0", {"horizon": 9}), ("RiverSwim-v0", {})):
+        env = gymnasium.make(f"entropic_bpi.environments:entropic_bpi/{name}", **options)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about render modes, which there are none of
             check_env(env.unwrapped)

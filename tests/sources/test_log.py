@@ -22,7 +22,6 @@ N_STATES = 4
 RNG = np.random.default_rng(1)
 MODEL = eb.FiniteMDP(RNG.dirichlet(np.ones(N_STATES), (N_STATES, 2)), RNG.random((N_STATES, 2)), horizon=5)
 LINES = play(MODEL, 60, RNG, ends=(3,), cut=0.1)
-CONNECTION = duckdb.connect()
 
 
 def write_csv(path, lines, names=tuple(ROLES)):
@@ -64,11 +63,6 @@ def from_parquet(folder):
     return path
 
 
-def from_relation(folder):
-    CONNECTION.execute(f"CREATE OR REPLACE TABLE logged AS FROM '{from_csv(folder)}'")
-    return CONNECTION.sql("SELECT * FROM logged")
-
-
 def from_pandas(folder):
     return pytest.importorskip("pandas").DataFrame(table(LINES))
 
@@ -86,7 +80,7 @@ def from_arrays(folder):
     return table(LINES)
 
 
-SOURCES = [from_csv, from_parquet, from_relation, from_pandas, from_polars, from_arrow, from_arrays]
+SOURCES = [from_csv, from_parquet, from_pandas, from_polars, from_arrow, from_arrays]
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -364,33 +358,6 @@ def read_ends(data, **options):
 
 
 @pytest.mark.parametrize(
-    ("kind", "values"),
-    [
-        ("HUGEINT", ["9007199254740992", "9007199254740993"]),
-        ("UHUGEINT", ["340282366920938463463374607431768211454", "340282366920938463463374607431768211455"]),
-        ("HUGEINT[]", ["[9007199254740992]", "[9007199254740993]"]),
-        ("INTERVAL", ["1 microsecond", "2 microseconds"]),
-        ("TIMETZ", ["10:00:00+01", "10:00:00+02"]),
-        ("TIMESTAMP_S", ["2024-01-01", "2024-01-02"]),
-        ("DECIMAL(38, 3)", ["9007199254740993.001", "9007199254740993.002"]),
-        ("VARCHAR", ['it\'s, "a"', "b\nc"]),
-    ],
-)
-def test_the_labels_of_a_relation_keep_their_type_and_value(kind, values):
-    """Parquet, by which they are moved, has no HUGEINT: two states were one, and the certificate false."""
-    connection = duckdb.connect()
-    connection.execute(
-        f'CREATE TABLE "lines" (episode INT, step INT, state {kind}, action INT, reward INT, terminated BOOL)'
-    )
-    connection.executemany('INSERT INTO "lines" VALUES (?, 0, ?, 0, 0, true)', list(enumerate(values)))
-    log = read_ends(connection.sql('FROM "lines"'))
-    given = connection.execute('SELECT state FROM "lines" ORDER BY state').fetchall()
-    assert log.states == tuple(tuple(state) if isinstance(state, list) else state for (state,) in given)
-    assert len(log.states) == 2
-    assert log.starts().tolist() == [1, 1]
-
-
-@pytest.mark.parametrize(
     "data",
     [
         labelled(LARGE, LARGE + 1, next_state=np.array([0.5, 1.5]), terminated=np.zeros(2, dtype=bool)),
@@ -528,7 +495,7 @@ def test_a_path_is_a_file_whatever_it_is_called(name, tmp_path, monkeypatch):
 # -- no other door ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", [from_csv, from_parquet, from_relation, from_arrays])
+@pytest.mark.parametrize("source", [from_csv, from_parquet, from_arrays])
 def test_a_query_chooses_among_the_data(source, tmp_path):
     query = "SELECT * REPLACE (action AS state), state AS place FROM data WHERE episode::INT >= 10;  -- of any kind"
     log = read(source(tmp_path), states=range(N_STATES), query=query, state="place")

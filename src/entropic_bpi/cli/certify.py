@@ -26,7 +26,7 @@ from entropic_bpi.tools.files import text_of_cell, write_csv
 TABLE, PLOT = "missing.csv", "missing.png"
 _NEEDED = ("episode", "step", "state", "action", "reward", "delta")
 _COLUMNS = ("episode", "step", "order_by", "state", "action", "reward", "next_state", "terminated")
-_READ = (*_COLUMNS, "exclude", "query", "table")
+_READ = (*_COLUMNS, "exclude", "query")
 # Options that say how a log is read; the others are declarations.
 OF_A_LOG = (*_READ, "max_states", "truncated", "all_truncated", "actions", "states")
 _OF_A_RUN = ("source", "beta", "evar", "rewards", "out", "as_json")
@@ -83,7 +83,7 @@ def certify(
     Parameters
     ----------
     source : LOG|RUN
-        A log (a CSV, Parquet, .jsonl or .duckdb file); or the folder of a run, or a certificate file (.json).
+        A log (a CSV, Parquet, or .jsonl file); or the folder of a run, or a certificate file (.json).
     beta : BETA|LOW:HIGH:STEP
         Risk parameter: positive seeks risk, negative avoids it, 0 is the mean. For a run: all levels from LOW to HIGH, or
         one.
@@ -133,8 +133,6 @@ def certify(
         Leave out episodes with such a line (SQL).
     query : SQL
         Read this SELECT over the table data, which is LOG.
-    table : NAME
-        The table of a .duckdb file.
     """
     if is_run(source, again(context, "certify", without=_OF_A_RUN)[1:]):
         return _certify_levels(Path(source), {"beta": beta, "evar": evar}, rewards, out)

@@ -251,7 +251,7 @@ def monitor(
     run : RUN
         Folder that identify or certify wrote, a certificate file, or a file of --save to go on from.
     log : LOG
-        The new episodes: a CSV, Parquet, .jsonl or .duckdb file.
+        The new episodes: a CSV, Parquet, or .jsonl file.
     level
         Bound on the probability of a false alarm; a file of --save has its own.
     save : FILE.json

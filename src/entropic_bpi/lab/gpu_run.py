@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from entropic_bpi.compile.decorators import inner, serial
+from entropic_bpi.lab.philox import open_stream, uniform
 from entropic_bpi.methods.kl import pairs
 from entropic_bpi.methods.kl import plan as kl
 from entropic_bpi.methods.kl.method import CONVERGED, PAIRS_LEAD, PAIRS_ROOM, SAME_CONVERGED
@@ -29,7 +30,6 @@ from entropic_bpi.methods.kl.records import (
 from entropic_bpi.methods.kl.states import GIVEN
 from entropic_bpi.problem.counts import CountArrays, record
 from entropic_bpi.problem.rows import Frame, row_of
-from entropic_bpi.sources.philox import open_stream, uniform
 from entropic_bpi.sources.simulator import Kernel, choose_action, kernel_row, next_state
 from entropic_bpi.types import Behaviour
 

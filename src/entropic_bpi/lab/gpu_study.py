@@ -20,6 +20,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab import gpu_run
 from entropic_bpi.lab.experiments.oracle import ROUNDING, CellResults
 from entropic_bpi.lab.gpu_run import PairSheets, Progress, Records, RunConfig, RunMemory, TrueRows, World
+from entropic_bpi.lab.philox import STREAM_SIZE
 from entropic_bpi.methods.kl import method as kl
 from entropic_bpi.methods.kl.records import (
     Candidate,
@@ -38,7 +39,6 @@ from entropic_bpi.model.planning import evaluate, solve
 from entropic_bpi.problem.counts import CountArrays, Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
-from entropic_bpi.sources.philox import STREAM_SIZE
 from entropic_bpi.sources.simulator import Simulator
 
 THREADS = 64

@@ -37,12 +37,9 @@ class FiniteMDP(ModelRows, Summarised):
     ----------
     transitions : array, sequence of sparse matrices or SparseTransitions
         ``(S, A, S)`` (the same at every step) or ``(H, S, A, S)``; or, for large models, a sequence of ``A``
-        SciPy sparse ``(S, S)`` matrices (stationary), or ``H`` such sequences; or ``SparseTransitions``. Arrays
-        ``(A, S, S)`` and object arrays of matrices, as pymdptoolbox has them, are recognised, with a warning; with as many
-        actions as states an array is ``(S, A, S)`` unless ``order="ass"``.
+        SciPy sparse ``(S, S)`` matrices (stationary), or ``H`` such sequences; or ``SparseTransitions``.
     rewards : array or sequence of sparse matrices
-        ``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``, any finite reals; ``(S,)`` if they are the same for
-        every action. With sparse transitions,
+        ``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``, any finite reals. With sparse transitions,
         next-state rewards may also be a sequence of ``A`` sparse ``(S, S)`` matrices, or ``H`` such sequences (absent
         entries are 0). With :class:`SparseTransitions` that contain the rewards, give the pair ``(S, A)`` of sizes here.
     horizon : int
@@ -51,9 +48,6 @@ class FiniteMDP(ModelRows, Summarised):
         The first state, or a distribution over states.
     state_names, action_names : sequence of str, optional
         Names, one per state or action, all different.
-    order : {"sas", "ass"}, optional
-        Order of the axes of transitions, and of rewards that depend on the next state, given as arrays: ``(S, A, S)`` or
-        ``(A, S, S)``, in both cases after the step if there is one. By default it follows from the shapes.
     allowed : bool array, optional
         Action masks ``(S, A)`` or ``(H, S, A)``. Transitions and rewards of a forbidden action are ignored. Every state
         needs at least one action.
@@ -95,12 +89,11 @@ class FiniteMDP(ModelRows, Summarised):
         start: Any = 0,
         state_names: Sequence[str] | None = None,
         action_names: Sequence[str] | None = None,
-        order: str | None = None,
         allowed: Any = None,
         unit: str | None = None,
         title: str | None = None,
     ) -> None:
-        super().__init__(transitions, rewards, horizon=horizon, order=order, allowed=allowed)
+        super().__init__(transitions, rewards, horizon=horizon, allowed=allowed)
         vars(self)["start"] = reading.read_start(start, self.n_states)
         vars(self)["unit"], vars(self)["title"] = reading.read_text("unit", unit), reading.read_text("title", title)
         self._state_names = reading.read_names("state_names", state_names, self.n_states)
@@ -176,7 +169,7 @@ class FiniteMDP(ModelRows, Summarised):
         named: dict[str, Any] = {"state_names": names, "action_names": list(map(str, actions))}
         if rewards.ndim == 3 and len(set(rewards.shape) | {horizon}) == 1:  # which could also mean (H, S, A)
             rewards = np.broadcast_to(rewards, (horizon, *rewards.shape))
-        mdp = cls(transitions, rewards, horizon=horizon, start=start, order="sas", **named)
+        mdp = cls(transitions, rewards, horizon=horizon, start=start, **named)
         mdp._noise = table
         return mdp
 
@@ -258,22 +251,12 @@ class FiniteMDP(ModelRows, Summarised):
         return FiniteMDP._from_fields(fields)
 
     @cached_property
-    def _step_reward_ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        """The smallest and largest reward at each step: arrays ``(H,)``, or ``(1,)`` if all steps have the same."""
+    def reward_range(self) -> tuple[float, float]:
+        """Smallest and largest reward of a possible transition."""
         mdp = self.without_masks()
         rewards = mdp.rows.rewards if mdp.next_state_rewards else mdp._rewards
         assert rewards is not None
-        if mdp.next_state_rewards and not mdp.stationary:  # the entries of all steps are one axis
-            firsts = mdp.rows.indptr[: -1 : mdp.n_states * mdp.n_actions]
-            return np.minimum.reduceat(rewards[0], firsts), np.maximum.reduceat(rewards[0], firsts)
-        flat = rewards.reshape(len(rewards), -1)
-        return flat.min(axis=1), flat.max(axis=1)
-
-    @cached_property
-    def reward_range(self) -> tuple[float, float]:
-        """Smallest and largest reward of a possible transition."""
-        low, high = self._step_reward_ranges
-        return float(low.min()), float(high.max())
+        return float(rewards.min()), float(rewards.max())
 
     def check_policy(self, policy: Any) -> np.ndarray:
         """Return a policy as an int64 array ``(H, S)`` of allowed actions, or raise.
@@ -436,10 +419,11 @@ class FiniteMDP(ModelRows, Summarised):
         fields = read_model(path, horizon, start, reward)
         try:
             mdp = cls._from_fields(fields)
-        except InvalidModelError as error:
+        except (TypeError, ValueError, OverflowError) as error:  # fields of a file may hold anything
             raise InvalidModelError(f"{path}: {error}") from None
-        if "sizes" in fields and fields["sizes"].tolist() != [mdp.n_states, mdp.n_actions]:
-            raise InvalidModelError(f"{path}: sizes are {fields['sizes'].tolist()}, but the arrays are of {mdp!r}")
+        sizes = np.asarray(fields.get("sizes", (mdp.n_states, mdp.n_actions))).tolist()
+        if sizes != [mdp.n_states, mdp.n_actions]:
+            raise InvalidModelError(f"{path}: sizes are {sizes}, but the arrays are of {mdp!r}")
         return mdp
 
     @classmethod

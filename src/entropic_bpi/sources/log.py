@@ -96,7 +96,6 @@ class Log(ImportedLog):
         max_states: int | None = None,
         exclude: str | None = None,
         query: str | None = None,
-        table: str | None = None,
     ) -> Log:
         """Read a log; whatever contradicts it is an error that names the line.
 
@@ -104,9 +103,8 @@ class Log(ImportedLog):
         ----------
         data : path or table
             A local CSV, Parquet or JSON-lines file (or several, as ``"logs/*.parquet"``; CSV and JSON may be ``.gz``), a
-            folder of Parquet files, a ``.duckdb`` file, a DuckDB relation, a frame of pandas, polars or any library with
-            the dataframe interchange or Arrow's protocol, a dictionary of arrays or lists with one axis, a list of
-            dictionaries, or a structured NumPy array. A CSV file is UTF-8, separates by
+            folder of Parquet files, a frame of pandas, polars or any library with Arrow's protocol, a dictionary of arrays
+            or lists with one axis, a list of dictionaries, or a structured NumPy array. A CSV file is UTF-8, separates by
             commas, quotes by ``"`` (doubled inside quotes), and names the columns in its first line. Empty lines and
             spaces beside quotes are ignored, and an empty value is a missing one; no other line is skipped.
         episode, step, state, action, reward : str
@@ -136,8 +134,6 @@ class Log(ImportedLog):
         query : str, optional
             Read the result of this SELECT statement over the table ``data`` instead of the data itself, in DuckDB's SQL.
             It can read nothing else, neither files nor the network. The values of a CSV file are text there.
-        table : str, optional
-            The table of a ``.duckdb`` file; it may be left out if there is only one.
 
         Examples
         --------
@@ -166,7 +162,7 @@ class Log(ImportedLog):
         columns = {"episode": episode, "step": step, "order_by": order_by, "state": state, "next_state": next_state}
         columns |= {"action": action, "reward": reward, "terminated": terminated}
         columns["truncated"] = None if isinstance(truncated, bool) else truncated
-        reading, listed = LogReader(data, table), None if isinstance(states, str) and states == SEEN else states
+        reading, listed = LogReader(data), None if isinstance(states, str) and states == SEEN else states
         try:
             reading.take(columns, query, exclude)
             numbered_states = reading.number("states", ("state", "next_state"), listed)

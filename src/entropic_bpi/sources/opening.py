@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from entropic_bpi._gymnasium_ids import env_factory
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.gymnasium.ids import env_factory
 from entropic_bpi.model.instances.sources import is_environment, named_model
 from entropic_bpi.problem.problem_file import SUFFIX, ProblemFile
 from entropic_bpi.sources.log import Log
 
-_LOGS = (".csv", ".gz", ".parquet", ".pq", ".jsonl", ".ndjson", ".duckdb")
+_LOGS = (".csv", ".gz", ".parquet", ".pq", ".jsonl", ".ndjson")
 
 
 def as_problem_file(source: Any) -> ProblemFile | None:

@@ -82,8 +82,6 @@ def finite(space: Any) -> FiniteSpace | None:
     part = _part_of(space)
     if part is None:
         return None
-    if part.values is _one:  # what most environments have: the same as below, without the loops
-        return _of_range(part.digits[0])
     digits = [(digit.start, len(digit)) for digit in part.digits]
 
     def index(element: Any) -> int:
@@ -106,23 +104,6 @@ def finite(space: Any) -> FiniteSpace | None:
         return part.build(reversed(values))
 
     return FiniteSpace(math.prod(size for _, size in digits), len(digits), index, element)
-
-
-def _of_range(values: range) -> FiniteSpace:
-    first, size = values.start, len(values)
-
-    def index(element: Any) -> int:
-        if not isinstance(element, _INTEGERS):
-            try:
-                [element] = _one(element)
-                if int(element) != element:
-                    return -1
-            except (TypeError, ValueError, OverflowError):
-                return -1
-        place = int(element) - first
-        return place if 0 <= place < size else -1
-
-    return FiniteSpace(size, 1, index, values.__getitem__)
 
 
 class _Part(NamedTuple):

@@ -10,7 +10,6 @@ import entropic_bpi as eb
 from entropic_bpi import FiniteMDP, InvalidModelError
 
 H = 4
-ORDER = "taken for \\(A, S, S\\), with the action first"
 # States and actions of the DiscreteDP that QuantEcon's documentation begins with.
 R = np.array([[5.0, 10.0], [-1.0, -np.inf]])
 Q = np.array([[[0.5, 0.5], [0.0, 1.0]], [[0.0, 1.0], [0.5, 0.5]]])
@@ -74,82 +73,11 @@ def test_what_is_not_a_discrete_dp_is_an_error(ddp, message):
 
 # -- pymdptoolbox ------------------------------------------------------------------------------------------------------
 
-P3 = np.random.default_rng(0).dirichlet(np.ones(3), (2, 3))  # (A, S, S)
-R3 = np.random.default_rng(1).normal(size=(2, 3, 3))
-STATE_FIRST = np.swapaxes(P3, 0, 1)
-
-
-def objects(parts):
-    array = np.empty(len(parts), dtype=object)
-    array[:] = list(parts)
-    return array
-
-
-def sparse_of(parts):
-    return [sparse.csr_matrix(part) for part in parts]
-
-
-REWARDS = {
-    "(S,)": (R3[0, 0], np.repeat(R3[0, 0][:, None], 2, axis=1)),
-    "(S, A)": (R3[0, :, :2], R3[0, :, :2]),
-    "(A, S, S)": (R3, np.swapaxes(R3, 0, 1)),
-    "objects": (objects(R3), np.swapaxes(R3, 0, 1)),
-    "vectors": (objects(R3[:, 0]), R3[:, 0].T),
-}
-
-
-@pytest.mark.filterwarnings("ignore:transitions and rewards:UserWarning", "ignore:rewards with one axis:UserWarning")
-@pytest.mark.parametrize("rewards", REWARDS)
-@pytest.mark.parametrize("form", [np.asarray, list, objects, sparse_of, lambda parts: objects(sparse_of(parts))])
-def test_every_form_of_p_and_r_is_recognised(form, rewards):
-    given, expected = REWARDS[rewards]
-    mdp = FiniteMDP(form(P3), given, horizon=H)
-    for beta in (-1.0, 1.0):
-        expected_values = eb.solve(FiniteMDP(STATE_FIRST, expected, horizon=H), beta).values
-        np.testing.assert_allclose(eb.solve(mdp, beta).values, expected_values, rtol=1e-12)
-
-
-def test_what_was_assumed_is_said():
-    with pytest.warns(UserWarning, match=ORDER):
-        FiniteMDP(P3, R3, horizon=H)
-    with pytest.warns(UserWarning, match=r"rewards with one axis are taken for \(S,\), the same for every action"):
-        FiniteMDP(STATE_FIRST, R3[0, 0], horizon=H)
-    assert FiniteMDP(P3, R3, horizon=H, order="ass").n_actions == 2  # and no warning
-
-
-def test_as_many_actions_as_states():
-    square = P3[:, :2, :2] / P3[:, :2, :2].sum(axis=2, keepdims=True)
-    rewards = R3[:, :2, :2]
-    by_state = np.swapaxes(square, 0, 1)
-    with pytest.warns(UserWarning, match=ORDER):  # an object array begins with the action
-        assert FiniteMDP(objects(square), rewards[0], horizon=H) == FiniteMDP(by_state, rewards[0], horizon=H)
-    expected = FiniteMDP(by_state, np.swapaxes(rewards, 0, 1), horizon=H)
-    assert FiniteMDP(sparse_of(square), rewards, horizon=H, order="ass") == expected
-    for order in (None, "sas"):  # dense rewards are (S, A, S) if nothing is said
-        assert FiniteMDP(sparse_of(square), np.swapaxes(rewards, 0, 1), horizon=H, order=order) == expected
-    per_step = np.stack([rewards] * H)
-    by_step = FiniteMDP(by_state, np.swapaxes(per_step, 1, 2), horizon=H)
-    assert FiniteMDP(sparse_of(square), per_step, horizon=H, order="ass") == by_step
-
-
-def test_rewards_of_each_step_are_not_taken_for_those_of_next_states():
-    rewards = np.random.default_rng(2).random((3, 3, 2))  # (H, S, A) with H = S
-    expected = FiniteMDP(STATE_FIRST, rewards, horizon=3)
-    for order in (None, "sas", "ass"):
-        assert FiniteMDP(sparse_of(P3), rewards, horizon=3, order=order) == expected
-
 
 def test_pymdptoolbox_finds_the_same_values():
     example, solvers = pytest.importorskip("mdptoolbox.example"), pytest.importorskip("mdptoolbox.mdp")
     transitions, rewards = example.forest(S=4)
     solver = solvers.FiniteHorizon(transitions, rewards, 0.9, H)
     solver.run()
-    with pytest.warns(UserWarning, match=ORDER):
-        mdp = FiniteMDP(transitions, rewards, horizon=H)
+    mdp = FiniteMDP(np.swapaxes(transitions, 0, 1), rewards, horizon=H)
     np.testing.assert_allclose(eb.solve(eb.discounted(mdp, 0.9, H), 0).values[0], solver.V[:, 0], rtol=1e-12)
-
-
-@pytest.mark.parametrize("bad", [objects(["a", "b"]), objects([P3[0], P3[1, :2]]), objects([None, P3[0]])])
-def test_matrices_that_are_none_are_an_error(bad):
-    with pytest.raises(InvalidModelError, match="transitions"):
-        FiniteMDP(bad, np.zeros((3, 2)), horizon=H, order="ass")

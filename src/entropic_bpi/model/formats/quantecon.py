@@ -61,7 +61,7 @@ def from_quantecon(ddp: Any, *, horizon: int, start: Any = 0) -> FiniteMDP:
         )
         warnings.warn(f"ddp.beta = {discount:g}, {words}", stacklevel=2)
     allowed = rewards > -np.inf
-    return FiniteMDP(transitions, rewards, horizon=horizon, start=start, allowed=allowed, order="sas")
+    return FiniteMDP(transitions, rewards, horizon=horizon, start=start, allowed=allowed)
 
 
 def _rows_of_pairs(

@@ -48,7 +48,7 @@ FORMATS = (
     Format("PRISM language", (".prism", ".nm", ".pm"), "prism", has_rewards=True, writes=False),
 )
 # Objects of other libraries, and what takes them.
-OBJECTS = {"quantecon": "from_quantecon", "pymdptoolbox": "FiniteMDP", "gymnasium": "from_gymnasium"}
+OBJECTS = {"quantecon": "from_quantecon", "gymnasium": "from_gymnasium"}
 SUFFIXES = tuple(suffix for each in FORMATS for suffix in each.suffixes)
 
 

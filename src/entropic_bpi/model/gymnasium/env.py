@@ -1,7 +1,4 @@
-"""A :class:`~entropic_bpi.model.mdp.FiniteMDP` as a Gymnasium environment.
-
-Importing the package registers two instances, so that ``gymnasium.make("entropic_bpi/RiskyBridge-v0")`` works.
-"""
+"""A :class:`~entropic_bpi.model.mdp.FiniteMDP` as a Gymnasium environment."""
 
 from typing import Any
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from entropic_bpi._gymnasium_ids import env_factory
 from entropic_bpi.errors import InvalidModelError, InvalidProblemError
+from entropic_bpi.model.gymnasium.ids import env_factory
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.parts.arrays import SUM_TOLERANCE, SparseTransitions, starts_of
 from entropic_bpi.model.parts.reading import read_start

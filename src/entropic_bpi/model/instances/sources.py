@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from entropic_bpi._gymnasium_ids import is_class_in_file
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model import instances
 from entropic_bpi.model.formats.registry import SUFFIXES, format_of
+from entropic_bpi.model.gymnasium.ids import is_class_in_file
 from entropic_bpi.model.mdp import FiniteMDP
 
 

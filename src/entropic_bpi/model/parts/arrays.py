@@ -115,18 +115,6 @@ def is_sparse_sequence(value: Any) -> bool:
     return False
 
 
-def state_first(transitions: Any, rewards: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Arrays ``(..., A, S, S)`` as ``(..., S, A, S)``; rewards of another shape do not depend on the next state."""
-    kernel, paid = checked("transitions", transitions), checked("rewards", rewards)
-    if kernel.ndim < 3 or kernel.shape[-1] != kernel.shape[-2]:
-        raise InvalidModelError(
-            f"transitions must have shape (A, S, S) or (H, A, S, S) with order='ass', got {kernel.shape}"
-        )
-    if paid.shape[-3:] == kernel.shape[-3:]:
-        paid = np.swapaxes(paid, -3, -2)
-    return np.swapaxes(kernel, -3, -2), paid
-
-
 def checked(name: str, value: Any, kinds: str = "biuf", content: str = "real numbers") -> np.ndarray:
     """``value`` as an array, not copied."""
     try:

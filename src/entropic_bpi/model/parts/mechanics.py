@@ -209,9 +209,10 @@ def table_of_fields(fields: Mapping[str, Any], n_states: int, n_actions: int) ->
         rewards = np.full(following.shape, math.nan)
         table = OutcomeTable(labels, law.astype(np.int64), following.astype(np.int64), rewards)
         sound = len(names) == ends[-1] and min(sizes) > 0 and following.shape == (n_states * n_actions, max(sizes))
+        sound &= law.dtype.kind in "iu" and following.dtype.kind in "iu"
         sound &= law.shape == (n_states * n_actions,) and (law >= 0).all() and (following >= -1).all()
         sound &= np.array_equal(table._filled(), (following >= 0) & (following < n_states))
-    except (KeyError, IndexError, ValueError, TypeError):
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError):
         sound = False
     if not sound:
         raise InvalidModelError(f"the fields {', '.join(_FIELDS)} do not fit together")

@@ -11,7 +11,6 @@ import numpy as np
 from scipy import sparse
 
 from entropic_bpi.errors import InvalidModelError
-from entropic_bpi.model.formats.mdptoolbox import recognise
 from entropic_bpi.model.parts import arrays
 from entropic_bpi.model.parts.arrays import SparseTransitions, frozen, row_of_entry
 from entropic_bpi.tools.text import shown
@@ -43,9 +42,7 @@ class ModelArrays:
     # Whether the transitions are the same at every step.
     stationary: bool
 
-    def __init__(self, transitions: Any, rewards: Any, *, horizon: Any, order: Any, allowed: Any) -> None:
-        if order not in (None, "sas", "ass"):
-            raise InvalidModelError(f"order must be 'sas' or 'ass', got {shown(order)}")
+    def __init__(self, transitions: Any, rewards: Any, *, horizon: Any, allowed: Any) -> None:
         if isinstance(horizon, bool) or not (isinstance(horizon, (int, np.integer)) and 1 <= horizon < 2**63):
             raise InvalidModelError(f"horizon must be an integer of at least 1, got {shown(horizon)}")
         vars(self)["horizon"] = int(horizon)  # an attribute that cannot be set
@@ -53,14 +50,11 @@ class ModelArrays:
         self._kernel: np.ndarray | None = None
         self._sparse_rows: SparseTransitions | None = None
         self._rewards: np.ndarray | None = None
-        transitions, rewards, order = recognise(transitions, rewards, order)
         if isinstance(transitions, SparseTransitions):
             self._read_rows(transitions, rewards)
         elif arrays.is_sparse_sequence(transitions):
             self._read_sparse(transitions)
         else:
-            if order == "ass":
-                transitions, rewards = arrays.state_first(transitions, rewards)
             self._read_dense(transitions)
         self._read_rewards(rewards, may_be_next_state=not isinstance(transitions, SparseTransitions))
 
@@ -71,7 +65,7 @@ class ModelArrays:
             swapped = kernel.ndim in (3, 4) and shape[-1] == shape[-2]
             raise InvalidModelError(
                 f"transitions must have shape (S, A, S) or (H, S, A, S) with S, A of at least 1, got {shape}"
-                + (": if they begin with the action, pass order='ass'" if swapped else "")
+                + (": if they begin with the action, pass np.swapaxes(transitions, -3, -2)" if swapped else "")
             )
         self._set_sizes(shape[0] if kernel.ndim == 4 else None, *shape[-3:-1])
         kernel = self._unmasked(kernel.reshape(-1, *shape[-3:]))

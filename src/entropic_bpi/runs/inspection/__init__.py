@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from entropic_bpi._gymnasium_ids import env_factory
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model import instances
 from entropic_bpi.model.formats.registry import format_of
 from entropic_bpi.model.gymnasium.env import as_gymnasium
+from entropic_bpi.model.gymnasium.ids import env_factory
 from entropic_bpi.model.instances.sources import is_environment, named_model
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.declarations import Declarations

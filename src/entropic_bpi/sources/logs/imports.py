@@ -128,7 +128,7 @@ class ImportedLog(LogLines):
         return cls._from_steps("the replay buffer", _sb3_steps(buffer))
 
     @classmethod
-    def from_rllib(cls, path: str | Path, *, dones: str | None = None) -> Self:
+    def from_rllib(cls, path: str | Path) -> Self:
         """Read episodes that RLlib wrote as JSON.
 
         Parameters
@@ -136,8 +136,6 @@ class ImportedLog(LogLines):
         path : path
             A file, or a folder of ``.json`` files, with a ``SampleBatch`` in each line: complete episodes
             (``batch_mode="complete_episodes"``), not compressed (``output_compress_columns=[]``).
-        dones : {"terminated", "truncated"}, optional
-            For files without ``terminateds``: whether all ``dones`` are ends of episodes or all were cut by a time limit.
 
         Returns
         -------
@@ -154,7 +152,7 @@ class ImportedLog(LogLines):
         >>> import entropic_bpi as eb
         >>> log = eb.Log.from_rllib("output/")  # doctest: +SKIP
         """
-        return cls._from_steps(os.path.basename(os.fsdecode(path)), _rllib_steps(path, dones))
+        return cls._from_steps(os.path.basename(os.fsdecode(path)), _rllib_steps(path))
 
     @classmethod
     def _from_steps(cls, name: str, parts: Iterable[Steps]) -> Self:
@@ -279,10 +277,8 @@ def _sb3_steps(buffer: Any) -> Iterator[Steps]:
         yield steps | {_TERMINATED: terminated, _TRUNCATED: cut}
 
 
-def _rllib_steps(path: Any, dones: str | None) -> Iterator[Steps]:
+def _rllib_steps(path: Any) -> Iterator[Steps]:
     """Yield the batches of JSON files, one in each line."""
-    if dones not in (None, _TERMINATED, _TRUNCATED):
-        raise InvalidProblemError(f"dones must be 'terminated' or 'truncated', got {shown(dones)}")
     text = os.fsdecode(path)
     paths = sorted(glob.glob(os.path.join(glob.escape(text), "*.json"))) if os.path.isdir(text) else [text]
     if not paths or not all(map(os.path.isfile, paths)):
@@ -290,14 +286,14 @@ def _rllib_steps(path: Any, dones: str | None) -> Iterator[Steps]:
     for file in paths:
         try:
             for place, batch in json_rows(file):
-                yield _batch_steps(f"{file}, {place}", batch, dones)
+                yield _batch_steps(f"{file}, {place}", batch)
         except (OSError, ValueError) as error:
             if isinstance(error, InvalidProblemError):
                 raise
             raise InvalidProblemError(f"{file}: {error}") from None
 
 
-def _batch_steps(place: str, batch: Any, dones: str | None) -> Steps:
+def _batch_steps(place: str, batch: Any) -> Steps:
     if isinstance(batch, Mapping) and batch.get("type") == "MultiAgentBatch":
         raise InvalidProblemError(f"{place}: batches of several agents are not supported")
     for name in (*_OF_RLLIB.values(), "t"):
@@ -307,15 +303,9 @@ def _batch_steps(place: str, batch: Any, dones: str | None) -> Steps:
         if not isinstance(found, list):
             raise InvalidProblemError(f"{place}: expected a batch of RLlib with a list {name!r}, got {shown(found)}")
     nothing = [False] * len(batch["t"])
-    if "terminateds" in batch:
-        flags = {_TERMINATED: batch["terminateds"], _TRUNCATED: batch.get("truncateds") or nothing}
-    elif "dones" in batch and dones is not None:
-        flags = {_TERMINATED: nothing, _TRUNCATED: nothing, dones: batch["dones"]}
-    else:
-        words = (
-            "If all 'dones' are ends of episodes, pass dones='terminated'; if all are time limits, dones='truncated'"
-        )
-        raise InvalidProblemError(f"{place}: 'terminateds' is missing. {words}")
+    if "terminateds" not in batch:
+        raise InvalidProblemError(f"{place}: 'terminateds' is missing, which tells how an episode ended")
+    flags = {_TERMINATED: batch["terminateds"], _TRUNCATED: batch.get("truncateds") or nothing}
     ends = {role: np.array(values, ndmin=1).astype(bool) for role, values in flags.items()}
     ended = ends[_TERMINATED] | ends[_TRUNCATED]
     wrong = "" if not len(ended) or ended[-1] else "the batch stops in the middle of an episode"

@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,16 +71,12 @@ def names_for(observation: Any) -> Iterable[str]:
     Examples
     --------
     >>> [*names_for("shore")], [*names_for(np.int64(3))], [*names_for({"a": 1})]
-    (['shore'], ['3'], ['(1,)', "(('a', 1),)"])
+    (['shore'], ['3'], ['(1,)'])
     """
     given = hashable(observation)
     yield str(given)
     if isinstance(given, float) and given.is_integer():  # labels that are all whole are integers
         yield str(int(given))
-    elif isinstance(given, datetime) and given.tzinfo is not None:
-        yield str(given.astimezone(UTC))
-    elif isinstance(observation, dict):  # a MAP, not a STRUCT
-        yield str(hashable(list(observation.items())))
 
 
 def labels_behind(names: Iterable[str]) -> list[Any]:

@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,7 @@ from entropic_bpi.tools.text import shown
 _CLOSED = ("autoinstall_known_extensions", "autoload_known_extensions", "python_enable_replacements")
 # Every column is text, so that no label is changed ('007') and a wrong entry has a line.
 _DIALECT = "auto_detect = false, delim = ',', quote = '\"', escape = '\"', header = true, nullstr = ''"
-_PARQUET, _JSON, _DATABASES = (".parquet", ".pq"), (".jsonl", ".ndjson", ".json"), (".duckdb", ".ddb")
-_ROUNDED = ("INTERVAL", "TIME WITH")  # which Parquet has, but not to the microsecond, and without the zone
+_PARQUET, _JSON = (".parquet", ".pq"), (".jsonl", ".ndjson", ".json")
 
 
 class Table:
@@ -41,12 +39,11 @@ class Table:
         Columns of Parquet files whose values DuckDB may have rounded.
     """
 
-    def __init__(self, data: Any, table: str | None = None) -> None:
+    def __init__(self, data: Any) -> None:
         self.duckdb = module_of_extra("duckdb", "logs", "a log")
         self.connection = self.duckdb.connect(config=dict.fromkeys(_CLOSED, "false"))
         self.data, self.name, self.text = data, type(data).__name__, False
         self.rounded: set[str] = set()
-        self._inside = table
         self._lines: int | None = None
         self._objects: dict[str, Any] = {}  # columns of any Python objects
 
@@ -62,16 +59,16 @@ class Table:
 
     def load(self, roles: Mapping[str, Any] | None) -> None:
         """Make the table ``data`` with the columns of some roles, or with all; from then on nothing else can be read."""
-        with TemporaryDirectory() as folder:
-            self._open(folder)
-            wanted = "*"
-            if roles is not None:
-                self.check_columns(roles, "given")
-                wanted = ", ".join(dict.fromkeys(map(quoted, roles.values())))
-            self.connection.execute(f"CREATE TEMP TABLE data AS SELECT {wanted} FROM given")
-            self.connection.unregister("given")
-            if _is_database(self.data):
-                self.connection.execute("DROP VIEW IF EXISTS given; DETACH attached")
+        if isinstance(self.data, (str, os.PathLike)):
+            self._open_files(os.fsdecode(self.data))
+        else:
+            self._register(_as_columns(self.data))
+        wanted = "*"
+        if roles is not None:
+            self.check_columns(roles, "given")
+            wanted = ", ".join(dict.fromkeys(map(quoted, roles.values())))
+        self.connection.execute(f"CREATE TEMP TABLE data AS SELECT {wanted} FROM given")
+        self.connection.unregister("given")
         read = self._one("SELECT count(*) FROM data")
         if self._lines not in (None, read):
             raise ValueError(f"it has {self._lines} lines after the first, but {read} were read")
@@ -93,17 +90,6 @@ class Table:
 
     # -- what was given ------------------------------------------------------------------------------------------------
 
-    def _open(self, folder: str) -> None:
-        """Make the data readable as ``given``."""
-        if self._inside is not None and not _is_database(self.data):
-            raise InvalidProblemError(f"table= names a table of a .duckdb file, got {shown(self.data)}")
-        if isinstance(self.data, (str, os.PathLike)):
-            self._open_files(os.fsdecode(self.data))
-        elif isinstance(self.data, self.duckdb.DuckDBPyRelation):
-            self._open_relation(str(Path(folder, "relation.parquet")))
-        else:
-            self._register(_as_columns(self.data))
-
     def _register(self, columns: Any) -> None:
         self.data = columns
         self.connection.register("given", columns)
@@ -124,28 +110,12 @@ class Table:
             raise FileNotFoundError(f"there is no file {shown(path)}; only local files are read, and SQL is query=")
         # DuckDB takes a path for a pattern, and one that begins with a protocol for a place in the network.
         given = [_text(glob.escape(os.path.abspath(path))) for path in paths]
-        if _is_database(path):
-            self._open_database(path)
-        elif all(path.lower().endswith(_PARQUET) for path in paths):
+        if all(path.lower().endswith(_PARQUET) for path in paths):
             self._open_parquet(given)
         elif all(path.lower().removesuffix(".gz").endswith(_JSON) for path in paths):
             self._register(_rows_as_columns(row for path in paths for row in json_rows(path)))
         else:
             self._open_csv(paths, given)
-
-    def _open_database(self, path: str) -> None:
-        """Read a table of a DuckDB file; it may be left out if there is only one."""
-        self.connection.execute(f"ATTACH {_text(os.path.abspath(path))} AS attached (READ_ONLY)")
-        inside = "WHERE database_name = 'attached' AND schema_name = 'main' AND NOT internal"
-        tables = (
-            f"SELECT table_name FROM duckdb_tables() {inside} UNION ALL SELECT view_name FROM duckdb_views() {inside}"
-        )
-        known = sorted(name for (name,) in self.fetch(tables))
-        name = known[0] if self._inside is None and len(known) == 1 else self._inside
-        if name not in known:
-            tables = ", ".join(known) or "(none)"
-            raise InvalidProblemError(f"{self.name} has the tables {tables}: give table= one of them")
-        self._view(f"FROM attached.{quoted(str(name))}")
 
     def _open_csv(self, paths: list[str], given: list[str]) -> None:
         """One dialect: commas, double quotes that are doubled inside quotes, and a first line with the names."""
@@ -173,22 +143,6 @@ class Table:
         rounded = f"FROM parquet_schema([{', '.join(given)}]) SELECT name WHERE type = 'INT96' OR precision > 38"
         self.rounded = {name for (name,) in self.fetch(rounded)}
 
-    def _open_relation(self, path: str) -> None:
-        """Take a relation out of its own database, by a file; what Parquet would round travels as text."""
-        self.name = "the relation"
-        file = f"read_parquet({_text(glob.escape(path))})"
-        self.data.limit(0).write_parquet(path)
-        kept = self.columns(file)
-        sent, back = list[str](), list[str]()
-        for name, kind in zip(self.data.columns, map(str, self.data.types), strict=True):
-            if "UNION(" in kind:
-                raise ValueError(f"column {name} is a {kind}, whose values may be different and written alike")
-            as_text = kept.get(name) != kind or any(word in kind for word in _ROUNDED)
-            for parts, wanted in ((sent, "VARCHAR"), (back, kind)):
-                parts.append(f"CAST({quoted(name)} AS {wanted}) AS {quoted(name)}" if as_text else quoted(name))
-        self.data.project(", ".join(sent)).write_parquet(path)
-        self._view(f"SELECT {', '.join(back)} FROM {file}")
-
     def _refuse_merged_values(self) -> None:
         """Refuse a column of Python objects of which DuckDB takes different ones for the same, such as 1 and '1'."""
         for name in self._objects.keys() & self.columns("data").keys():
@@ -199,10 +153,6 @@ class Table:
             known = [value for value in different if value is not None and str(value != value) == "False"]
             if self._one(f"SELECT count(DISTINCT {quoted(name)}) FROM data") < len(known):
                 raise ValueError(f"column {name} holds different values that are the same to DuckDB: give it one type")
-
-
-def _is_database(data: Any) -> bool:
-    return isinstance(data, (str, os.PathLike)) and os.fsdecode(data).lower().endswith(_DATABASES)
 
 
 def _opened(path: str) -> Any:
@@ -239,7 +189,7 @@ def json_rows(path: str) -> Iterable[tuple[str, Any]]:
 
 
 def _as_columns(data: Any) -> Any:
-    """Return dictionaries, rows and arrays as a dictionary of arrays; frames of other libraries as one that DuckDB knows."""
+    """Return dictionaries, rows and arrays as a dictionary of arrays; frames, which DuckDB knows, as they are."""
     if isinstance(data, Mapping):
         return {str(name): _array(values, f"column {name}") for name, values in data.items()}
     if isinstance(data, (list, tuple)):
@@ -248,12 +198,6 @@ def _as_columns(data: Any) -> Any:
         if data.dtype.names is None:
             raise ValueError("an array has no names of columns: give a dictionary, such as {'episode': array[:, 0], …}")
         return {name: data[name] for name in data.dtype.names}
-    if hasattr(data, "__dataframe__") and not hasattr(data, "__arrow_c_stream__") and not hasattr(data, "iloc"):
-        try:
-            from pandas.api.interchange import from_dataframe
-        except ImportError:
-            raise ValueError(f"a {type(data).__name__} needs pandas; or convert it to Arrow") from None
-        return from_dataframe(data)
     return data
 
 

@@ -26,9 +26,9 @@ def _sweep(size: Size) -> list[RunSpec]:
 
 def _table(results: Results) -> Table:
     """Per β: τ, χ² of the optimal policy, which policy is optimal, and how often the run returned just that."""
+    from entropic_bpi.lab.tilting import chi_square
     from entropic_bpi.model import instances
     from entropic_bpi.model.planning import solve
-    from entropic_bpi.model.tilting import chi_square
 
     bridge = instances.risky_bridge(horizon=HORIZON)
     runs = results.runs

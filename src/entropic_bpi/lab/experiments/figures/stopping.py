@@ -179,8 +179,8 @@ def _table_certify(results: Results) -> Table:
 
 def _bounds() -> Iterable[tuple[str, Any]]:
     """The theorems as functions of β, NaN where they do not apply."""
-    from entropic_bpi import theory
     from entropic_bpi.errors import InvalidProblemError
+    from entropic_bpi.lab.limits import bounds
     from entropic_bpi.model import instances
     from entropic_bpi.model.return_law import max_return
 
@@ -197,8 +197,8 @@ def _bounds() -> Iterable[tuple[str, Any]]:
         return at
 
     return [
-        (LOWER, evaluated(theory.lower_bound, form="exact")),
-        (UPPER, evaluated(theory.upper_bound, max_return=max_return(bridge), form="implicit")),
+        (LOWER, evaluated(bounds.lower_bound, form="exact")),
+        (UPPER, evaluated(bounds.upper_bound, max_return=max_return(bridge), form="implicit")),
     ]
 
 

@@ -85,17 +85,17 @@ def _table_tight(results: Results) -> Table:
 
 def _bounds(name: str, beta: float, eps: float) -> tuple[float, float]:
     """What no algorithm can beat on this model, and what is proved for the paper's rule on models of its size."""
-    from entropic_bpi import theory
+    from entropic_bpi.lab.limits import bounds, characteristic
     from entropic_bpi.model.return_law import max_return
 
     mdp = _runs(name, beta, eps, SHOWN[0], 1)[0].mdp
     sizes = (mdp.n_states, mdp.n_actions, mdp.horizon)
     demands: dict[str, Any] = {"beta": beta, "eps": eps, "delta": DELTA}
     if name == HARD:
-        lower = theory.lower_bound(*sizes, **demands, form="exact")
+        lower = bounds.lower_bound(*sizes, **demands, form="exact")
     else:
-        lower = theory.characteristic_time(mdp, beta, eps, delta=DELTA).episodes
-    return lower, theory.upper_bound(*sizes, **demands, max_return=max_return(mdp), form="implicit")
+        lower = characteristic.characteristic_time(mdp, beta, eps, delta=DELTA).episodes
+    return lower, bounds.upper_bound(*sizes, **demands, max_return=max_return(mdp), form="implicit")
 
 
 def _draw_tight(table: Table) -> Any:
