@@ -88,7 +88,9 @@ class Checkpoint:
             then = {"seed": str(seed), **saved.header["facts"]}
             now = {"seed": str(seed if self.seed is None else self.seed), **self.facts}
             if changed := differences(then, now):
-                raise InvalidProblemError(f"{self.path} belongs to another run: {changed}. Remove it or give another path")
+                raise InvalidProblemError(
+                    f"{self.path} belongs to another run: {changed}. Remove it or give another path"
+                )
         return saved
 
     def age(self) -> float:
