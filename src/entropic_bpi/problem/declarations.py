@@ -300,7 +300,6 @@ class Declarations:
         "The actions that may be played: a boolean array (S, A) or (H, S, A), or info (the environment's action_mask).",
         str,
         metavar="info|FILE.npy",
-        from_toml=toml.masks_from_toml,
         sentence=sentences.allowed,
     )
 

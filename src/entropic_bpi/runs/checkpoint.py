@@ -1,14 +1,13 @@
 """Checkpoints: a run in one file, from which it goes on to exactly the result that it would have had uninterrupted.
 
-The file is a line with the format and the release that wrote it, a line of JSON, the arrays as raw numbers, and the SHA-256
-of all that. A file that is damaged, of another format or of another run is refused. The digest protects from accidents and
-not from an author: a file that was made up passes, so take up your own checkpoints only.
+The file is a line with the format, the SHA-256 of the rest, and an archive of NumPy with the arrays and a header in JSON. A
+file that is damaged, of another format or of another run is refused. The digest protects from accidents and not from an
+author: a file that was made up passes, so take up your own checkpoints only.
 """
 
 import hashlib
 import io
 import json
-import re
 import time
 import warnings
 from collections.abc import Mapping
@@ -18,7 +17,6 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from entropic_bpi._version import __version__
 from entropic_bpi.certificate.provenance import LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
@@ -28,11 +26,9 @@ from entropic_bpi.tools.facts import differences
 from entropic_bpi.tools.files import write_atomically
 from entropic_bpi.types import Bounds, Plan, Transitions
 
-FORMAT = 5
+FIRST_LINE = b"entropic-bpi checkpoint 6\n"
 # Fields of a run that are written as they are.
 _PLAIN = ("round", "seconds", "error", "contradiction", "discovered_states")
-_FIRST_LINE = re.compile(rb"entropic-bpi checkpoint (\d{1,9})(?: of release ([0-9A-Za-z.+]{1,40}))?\n")
-_LONGEST_FIRST_LINE = 100
 
 
 class Saved(NamedTuple):
@@ -81,7 +77,7 @@ class Checkpoint:
         """What was saved of this run, or None if there is no file yet."""
         try:
             saved = _read(self.path) if self.path.exists() else None
-        except (OSError, _Damaged) as error:
+        except (OSError, ValueError) as error:
             raise InvalidProblemError(f"{self.path} is not a checkpoint of entropic-bpi: {error}") from None
         if saved is not None:
             seed = saved.header["seed"]
@@ -133,7 +129,7 @@ def read_summary(path: Path) -> dict[str, Any] | None:
     """What a checkpoint tells about its run: ``seed``, ``seconds``, ``episodes`` and ``facts``; None if there is none."""
     try:
         header = _read(path).header
-    except (OSError, _Damaged):
+    except (OSError, ValueError):
         return None
     return {name: header[name] for name in ("seed", "seconds", "episodes", "facts")}
 
@@ -141,49 +137,24 @@ def read_summary(path: Path) -> dict[str, Any] | None:
 # -- the file ------------------------------------------------------------------------------------------------------
 
 
-class _Damaged(Exception):
-    """Why a file is no checkpoint."""
-
-
-class _Digesting:
-    """A file that is written, and the digest of what was written."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.digest = file, hashlib.sha256()
-
-    def write(self, part: bytes) -> int:
-        self.digest.update(part)
-        return self.file.write(part)
-
-
 def _write(file: BinaryIO, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    into: Any = _Digesting(file)
-    into.write(f"entropic-bpi checkpoint {FORMAT} of release {__version__}\n".encode())
-    into.write(json.dumps({**header, "arrays": list(arrays)}).encode() + b"\n")
-    for array in arrays.values():
-        np.save(into, array, allow_pickle=False)
-    file.write(into.digest.digest())
+    content = io.BytesIO()
+    everything: dict[str, Any] = {**arrays, "header": np.array(json.dumps(header))}
+    np.savez(content, **everything)
+    file.write(FIRST_LINE + hashlib.sha256(content.getbuffer()).digest())
+    file.write(content.getbuffer())
 
 
 def _read(path: Path) -> Saved:
-    if not path.is_file():
-        raise _Damaged("it is not a file")
+    """Return the content of a checkpoint; ValueError if it is none."""
     with path.open("rb") as file:
-        first = file.readline(_LONGEST_FIRST_LINE)
-        found = _FIRST_LINE.fullmatch(first)
-        if found is None:
-            raise _Damaged("it starts in another way")
-        form, release = (
-            int(found[1]),
-            "the release that wrote it" if found[2] is None else f"release {found[2].decode()}",
-        )
-        if form != FORMAT:
-            raise _Damaged(f"it has format {form}, which {release} reads: finish the run with that, or start another")
-        content = file.read()
-    digest = hashlib.sha256(first)
-    digest.update(memoryview(content)[: -digest.digest_size])
-    if not content.endswith(digest.digest()):
-        raise _Damaged("it is incomplete or was changed")
-    body = io.BytesIO(content)
-    header = json.loads(body.readline())
-    return Saved(header, {name: np.load(body, allow_pickle=False) for name in header["arrays"]})
+        if file.read(len(FIRST_LINE)) != FIRST_LINE:
+            raise ValueError(
+                f"it does not begin with {FIRST_LINE.decode().strip()!r}; other releases have other formats"
+            )
+        digest, content = file.read(hashlib.sha256().digest_size), file.read()
+    if hashlib.sha256(content).digest() != digest:
+        raise ValueError("it is incomplete or was changed")
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        arrays = dict(archive)
+    return Saved(json.loads(str(arrays.pop("header"))), arrays)

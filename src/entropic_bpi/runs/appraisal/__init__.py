@@ -28,7 +28,7 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Entropic
 from entropic_bpi.runs.appraisal.measures import MEASURES, Measure, read_measures
 from entropic_bpi.runs.certification import CollectedData, check_learned, evidence_of, read_policy
-from entropic_bpi.runs.progress import CompileNotice
+from entropic_bpi.runs.progress import Progress
 from entropic_bpi.tools.checks import check_integer, check_path
 from entropic_bpi.tools.files import write_text_atomically
 
@@ -327,7 +327,7 @@ def appraise(
         return replace(_exact(evidence, policies, asked, bins), **Declarations(**words).given())
     risk, rewards = _risk_of(evidence, asked, declarations), declarations.pop("rewards", None)
     given = {"beta": None, "risk": risk, "eps": None, "delta": delta, "states": states, **declarations}
-    with CompileNotice():
+    with Progress():
         data = evidence_of(evidence, given, rewards)
         planned = {str(name): read_policy(policy, data) for name, policy in policies.items()}
         found = _certified(data, planned, asked, bins)
