@@ -29,12 +29,6 @@ from entropic_bpi.tools.checks import check_device, check_policy, check_positive
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Claim, EVaRClaim, Transitions
 
-# Keywords of Log.read that say how a table is read.
-_READ = [
-    *("episode", "step", "order_by", "state", "action", "reward", "next_state", "terminated", "truncated"),
-    *("actions", "exclude", "query", "table"),
-]
-
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
@@ -121,9 +115,8 @@ def certify(
 
     Parameters
     ----------
-    source : Identification, Certificate, Counts, Log, table or problem file
-        Whose counts to use. A table, such as a data frame, is read by :meth:`entropic_bpi.Log.read`, whose keywords
-        (``episode=``, …) are given here. A problem file (``problem.toml``) names a log and declares what is needed.
+    source : Identification, Certificate, Counts, Log or problem file
+        Whose counts to use. A problem file (``problem.toml``) names a log and declares what is needed.
     beta : float
         The risk parameter to certify for; positive is risk-seeking.
     risk : Entropic or EVaR, instead of ``beta``
@@ -210,8 +203,6 @@ def certify(
 def evidence_of(source: Any, given: Mapping[str, Any], rewards: Any = None) -> CollectedData:
     """Return what a source has collected, under what is ``given``: the arguments of :func:`certify`."""
     given = dict(given)
-    if "episode" in given:
-        source = Log.read(source, **{name: given.pop(name) for name in _READ if name in given})
     accepted = accepted_names(source, given)
     source, declarations = open_problem(source, given)
     beta, risk, eps, delta, states = (declarations.pop(name) for name in ("beta", "risk", "eps", "delta", "states"))

@@ -280,17 +280,9 @@ class Notes:
     # -- the summary ----------------------------------------------------------------------------------------------
 
     def findings(self) -> Iterator[Finding]:
-        seen, tries = self.seen, f"{self.seen.steps:,} steps"
-        low, high = seen.reward_range
-        first = "always the same" if len(seen.starts) == 1 else f"{len(seen.starts):,} different ones"
-        yield Finding("first state", first, f"{seen.starts.total():,} episodes")
-        yield Finding("rewards", f"from {low:g} to {high:g}; {self._reward_text()}", tries)
-        pairs = f"{len(seen.outcomes):,} states and actions, the rarest {_tried(seen.least_tried)}"
-        yield Finding("outcomes", f"at most {self.outcomes:,} for a state and action", pairs)
-        yield Finding("episodes", self._lengths_text(), f"{seen.episodes:,} episodes")
-        if seen.masks:
-            yield Finding("action masks", self._allowed()[1], "")
-        yield Finding("assumptions", self.tests[0], tries)
+        """What no proposal says."""
+        yield Finding("episodes", self._lengths_text(), f"{self.seen.episodes:,} episodes")
+        yield Finding("assumptions", self.tests[0], f"{self.seen.steps:,} steps")
 
 
 def _ranges_of_returns(seen: Observed, steps: int) -> list[tuple[float, float]]:
