@@ -1,13 +1,11 @@
-"""The learned set as an interval model: it contains the ball, no more than needed, and other tools read it."""
+"""The learned set as an interval model: it contains the ball, and no more than needed."""
 
 import math
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import entropic_bpi as eb
-from entropic_bpi.cli import app
 from tests.reference.reward_free import end
 
 GOAL = {"beta": 0.0, "eps": 0.001, "delta": 0.1, "seed": 1, "max_episodes": 300}
@@ -101,50 +99,13 @@ def robust(claim, sign):
 
 
 @pytest.mark.parametrize("declared", [{"successors": "model"}, {"stationary": True}])
-def test_our_bounds_are_at_least_as_tight(declared, tmp_path):
+def test_our_bounds_are_at_least_as_tight(declared):
     claim = eb.identify(model(), **GOAL, **declared).certificate
     assert robust(claim, -1) <= claim.lower + 1e-6
     assert claim.upper <= robust(claim, 1) + 1e-4  # at beta = 0 ours are widened by about a millionth of the range
 
 
-@pytest.mark.parametrize("declared", [{"successors": "model"}, {"stationary": True}])
-def test_storm_reads_it_and_finds_the_same_robust_values(declared, tmp_path):
-    stormpy = pytest.importorskip("stormpy")
-    if not hasattr(stormpy, "Interval"):
-        pytest.skip("this stormpy has no interval models")
-    claim = eb.identify(model(), **GOAL, **declared).certificate
-    claim.save_interval_model(tmp_path / "m.drn", smallest=1e-9)
-    imdp = stormpy.build_model_from_drn[stormpy.Interval](str(tmp_path / "m.drn"))
-    problem = claim.problem
-    assert imdp.nr_states == problem.horizon * problem.n_states + 1
-    formula = stormpy.parse_properties('Rmax=? [F "end"]')[0]
-    modes = stormpy.UncertaintyResolutionMode
-    for sign, mode in ((-1, modes.ROBUST), (1, modes.COOPERATIVE)):
-        found = stormpy.model_checking(imdp, formula, uncertainty_resolution_mode=mode)
-        assert found.get_value(imdp.initial_states[0]) == pytest.approx(robust(claim, sign), abs=1e-4)
-
-
-def test_the_command_converts_a_certificate(tmp_path):
-    claim = eb.identify(model(), **GOAL).certificate
-    claim.save(tmp_path / "c.json")
-
-    def call(*words):
-        return CliRunner().invoke(app, [*map(str, words)])
-
-    assert call("convert", tmp_path / "c.json", tmp_path / "m.drn").exit_code == 0
-    assert "double-interval" in (tmp_path / "m.drn").read_text()
-    assert call("convert", tmp_path / "c.json", tmp_path / "m.tra").exit_code == 0
-    first, second, *_ = (tmp_path / "m.tra").read_text().splitlines()
-    assert first.split()[0] == "13"
-    assert second.split()[3].startswith("[")
-    assert (tmp_path / "m.lab").read_text().splitlines()[0] == '0="init" 1="deadlock" 2="end"'
-    answer = call("convert", tmp_path / "c.json", tmp_path / "m.npz")
-    assert answer.exit_code == 2
-
-
-def test_what_has_no_interval_model_is_refused(tmp_path):
+def test_rewards_may_be_learned():
     played = eb.identify("FrozenLake-v1", horizon=2, reward_range=(0, 1), **GOAL).certificate
     lower, upper = played.interval_model()
     assert (lower.toarray() <= upper.toarray()).all()
-    with pytest.raises(eb.InvalidProblemError, match="rewards of state and action"):
-        played.save_interval_model(tmp_path / "m.drn")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from datetime import UTC, datetime, timedelta, timezone
 from tempfile import TemporaryDirectory
 
@@ -68,21 +67,14 @@ def test_the_table_of_an_environment_has_the_states_that_were_seen(on_lake):
     assert seen == reached - {"end"}
 
 
-@pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
-def test_tables_are_read_back_as_they_were(on_bridge, tmp_path, ending):
-    policy, path = eb.Policy.load(on_bridge), tmp_path / f"policy.{ending}"
+def test_a_table_is_read_back_as_it_was(on_bridge, tmp_path):
+    policy, path = eb.Policy.load(on_bridge), tmp_path / "policy.csv"
     policy.save(path)
-    rows = [(row["step"], row["state"], row["action"]) for row in policy.table()]
-    if ending == "csv":
-        with path.open(newline="", encoding="utf-8") as file:
-            read = [(int(row["step"]), row["state"], row["action"]) for row in csv.DictReader(file)]
-    elif ending == "json":
-        read = [tuple(row.values()) for row in json.loads(path.read_text(encoding="utf-8"))]
-    else:
-        read = duckdb.sql(f"SELECT step, state, action FROM read_parquet('{path}')").fetchall()
-    assert read == rows
-    with pytest.raises(eb.InvalidProblemError, match=r"\.csv, \.json, \.parquet"):
-        policy.save(tmp_path / "policy.txt")
+    with path.open(newline="", encoding="utf-8") as file:
+        read = [(int(row["step"]), row["state"], row["action"]) for row in csv.DictReader(file)]
+    assert read == [(row["step"], row["state"], row["action"]) for row in policy.table()]
+    with pytest.raises(eb.InvalidProblemError, match=r"written as \.csv"):
+        policy.save(tmp_path / "policy.json")
 
 
 FORMULAS = ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "'=quoted", "\t=1", "-1", "+2.5", "plain"]
@@ -223,5 +215,5 @@ def test_a_rollout_takes_environments_of_every_kind_and_functions(on_lake):
 def test_a_rollout_is_drawn(bridge, on_bridge, tmp_path):
     from entropic_bpi import plots
 
-    plots.save(eb.rollout(bridge, on_bridge, episodes=50, seed=3).plot(), tmp_path / "returns.png")
+    plots.save(plots.returns(eb.rollout(bridge, on_bridge, episodes=50, seed=3).returns), tmp_path / "returns.png")
     assert (tmp_path / "returns.png").stat().st_size > 5000

@@ -28,7 +28,7 @@ CALLS = {
     "instances": "",
     "solve": "risky-bridge --beta -1",
     "front": "risky-bridge --betas -1 1",
-    "inspect": "risky-bridge --episodes 50 --out {new}.toml",
+    "inspect": "gym:FrozenLake-v1 --episodes 50 --out {new}.toml",
     "forecast": f"{QUESTION} --trial-episodes 20",
     "identify": f"{QUESTION} --out {{new}}",
     "certify": "log.csv --episode e --step t --state s --action a --reward r --beta -1 --delta 0.1 --horizon 1 "

@@ -229,9 +229,10 @@ def test_problem_files(allowed, tmp_path):
 
 
 def test_a_problem_file_whose_masks_are_none(tmp_path):
-    (tmp_path / "problem.toml").write_text('[declare.allowed]\nvalue = ["10", "0x"]\n')
-    with pytest.raises(eb.InvalidProblemError, match="must be 'info', or a string of 0 and 1"):
-        eb.Declarations.load(tmp_path / "problem.toml")
+    text = 'source = "risky-bridge"\n[declare.allowed]\nvalue = ["10", "0x"]\nconfirmed = true\n'
+    (tmp_path / "problem.toml").write_text(text)
+    with pytest.raises(eb.InvalidModelError, match="allowed must be"):
+        eb.identify(tmp_path / "problem.toml", beta=-1.0, eps=0.5, delta=0.1)
 
 
 def test_the_option(tmp_path):

@@ -22,7 +22,6 @@ from tests.reference.environments import (
     Echo,
     FadingRewards,
     HiddenGap,
-    Recorder,
     SeasonalInventory,
     seasonal_model,
 )
@@ -161,26 +160,18 @@ def test_evidence_is_shared_by_the_places_that_carry_it():
     assert str(caught.value).count("(50% of the evidence") == 2
 
 
-def test_the_same_episodes_go_on_step_by_step_and_are_certified_truly(tmp_path):
-    path, recorder = tmp_path / "run", Recorder(SeasonalInventory(6))
-    pooled = {**SEASON, "horizon": 6, "eps": 5.0, "checkpoint": path, "seed": 2}
+def test_what_is_rejected_is_rejected_again_and_step_by_step_it_is_certified_truly(tmp_path):
+    pooled = {**SEASON, "horizon": 6, "eps": 5.0, "seed": 2}
     for _ in range(2):  # taken up again, it is refused again
-        with pytest.raises(eb.InvalidProblemError, match="not the same at every step") as caught:
-            eb.identify(recorder, **pooled)
-    before = caught.value.counts.episodes
-    result = eb.identify(recorder, **pooled, stationary=False)
+        with pytest.raises(eb.InvalidProblemError, match="not the same at every step"):
+            eb.identify(SeasonalInventory(6), **pooled, checkpoint=tmp_path / "run")
+    with pytest.raises(eb.InvalidProblemError, match="another run: stationary was"):
+        eb.identify(SeasonalInventory(6), **pooled, checkpoint=tmp_path / "run", stationary=False)
+    result = eb.identify(SeasonalInventory(6), **pooled, stationary=False)
     claim = result.certificate
     assert result.stopped
-    assert claim.episodes > before
     assert not claim.stationary
     assert eb.verify(claim).ok
-    problem, counted = claim.problem, {}
-    for row, successor, times in zip(*(column.tolist() for column in claim.transitions[:3]), strict=True):
-        if row < problem.n_rows - 1:
-            place = row // problem.n_actions
-            where = (place // problem.n_states, place % problem.n_states, row % problem.n_actions, successor)
-            counted[where] = counted.get(where, 0) + times
-    assert counted == recorder.seen
     model = seasonal_model(6)
     optimum = eb.solve(model, -0.2).value
     value = eb.evaluate(model, result.policy[:, :-1], -0.2).value
@@ -196,29 +187,11 @@ class Drift(SeasonalInventory):
         return stock, reward + 1e-12 * self.day, *rest
 
 
-def test_rounding_is_no_memory_and_going_on_step_by_step_keeps_what_is_known_of_it(tmp_path):
-    options = {**SEASON, "horizon": 4, "reward_range": (-3, 9), "checkpoint": tmp_path / "run", "seed": 3}
-    options["max_episodes"] = 60
-    pooled = eb.identify(Drift(4), **options).certificate
-    claim = eb.identify(Drift(4), **options, stationary=False).certificate
-    assert pooled.provenance.tests.memoryless < REJECTED_FROM
-    assert claim.episodes == pooled.episodes == 60
-    widest = {
-        (row, y): (low, high)
-        for row, y, _, low, high in zip(*(c.tolist() for c in pooled.transitions[:5]), strict=True)
-    }
-    assert any(low < high for low, high in widest.values())
-    pairs = claim.problem.n_states * claim.problem.n_actions
-    for row, y, _, low, high in zip(*(c.tolist() for c in claim.transitions[:5]), strict=True):
-        if row < claim.problem.n_rows - 1:
-            assert (low, high) == widest[row % pairs, y]
-
-
-def test_a_checkpoint_of_pooled_counts_is_another_run_where_more_than_that_differs(tmp_path):
-    path = tmp_path / "run"
-    eb.identify("FrozenLake-v1", **{**GAP, "max_episodes": 30}, checkpoint=path, seed=1)
-    with pytest.raises(eb.InvalidProblemError, match=r"another run: .*beta was -1\.0, is -2\.0"):
-        eb.identify("FrozenLake-v1", **{**GAP, "beta": -2.0}, stationary=False, checkpoint=path, seed=1)
+def test_rounding_is_no_memory():
+    options = {**SEASON, "horizon": 4, "reward_range": (-3, 9), "seed": 3, "max_episodes": 60}
+    claim = eb.identify(Drift(4), **options).certificate
+    assert claim.provenance.tests.memoryless < REJECTED_FROM
+    assert (claim.transitions.rewards < claim.transitions.upper).any()
 
 
 @pytest.mark.parametrize("rewards", ["fixed", "random"])
@@ -279,16 +252,14 @@ def test_tests_that_no_such_run_can_have_are_refused_by_reader_and_verifier(tmp_
     assert not eb.verify(path).ok
 
 
-def test_the_command_line_names_the_steps_and_goes_on_step_by_step(tmp_path):
+def test_the_command_line_names_the_steps(tmp_path):
     source = f"{Path(__file__).parents[1] / 'reference' / 'environments.py'}:SeasonalInventory"
     words = ["identify", source, "--horizon", "6", "--reward-range", "-2.4", "8"]
     words += ["--beta", "-0.2", "--eps", "5", "--delta", "0.1", "--seed", "2", "--out", str(tmp_path / "run")]
     first = CliRunner().invoke(cli.app, words, prog_name="entropic-bpi")
     assert first.exit_code == 2
     assert "at step" in first.stderr
-    again = CliRunner().invoke(cli.app, [*words, "--resume", "--no-stationary"], prog_name="entropic-bpi")
-    assert again.exit_code == 0
-    assert "may differ from step to step" in " ".join(again.stdout.split())
+    assert "--no-stationary" in first.stderr
 
 
 # -- returns -----------------------------------------------------------------------------------------------------

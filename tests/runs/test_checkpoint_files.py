@@ -1,6 +1,5 @@
 """A checkpoint that is damaged, or of another format, is refused and kept: it never ends in a crash or a wrong result."""
 
-import hashlib
 import math
 import os
 from pathlib import Path
@@ -9,8 +8,7 @@ import numpy as np
 import pytest
 
 import entropic_bpi as eb
-from entropic_bpi._version import __version__
-from entropic_bpi.runs.checkpoint import FORMAT, Checkpoint, read_summary
+from entropic_bpi.runs.checkpoint import FIRST_LINE, Checkpoint, read_summary
 
 DIGEST = 32
 GOAL = {"delta": 0.1, "seed": 3, "eps": 1e-3}
@@ -47,10 +45,8 @@ def refusal(path: Path, content: bytes) -> str:
 
 
 def places(content: bytes, rng: np.random.Generator) -> list[int]:
-    """Every byte of the first line, those around the header's end and the digest's begin, and some at random."""
-    first, header = content.index(b"\n"), content.index(b"\n", content.index(b"\n") + 1)
-    chosen = {*range(first + 2), header - 1, header, header + 1, len(content) - DIGEST - 1, *range(-DIGEST, 0)}
-    return [*chosen, *rng.integers(len(content), size=200).tolist()]
+    """Every byte of the first line and of the digest, the last one, and some at random."""
+    return [*range(len(FIRST_LINE) + DIGEST), -1, *rng.integers(len(content), size=200).tolist()]
 
 
 def test_one_byte_that_changed_is_enough(good, tmp_path):
@@ -77,37 +73,18 @@ def test_an_undamaged_file_goes_on(tmp_path):
     assert run("kl", path, 40).episodes == 40
 
 
-FORMATS = {
-    b"entropic-bpi checkpoint 4\n": "it has format 4, which the release that wrote it reads",
-    b"entropic-bpi checkpoint 99 of release 7.1.0\n": "format 99, which release 7.1.0 reads: finish the run with that",
-    b"entropic-bpi checkpoint 99 of release \x1b]0;retitled\n": "it starts in another way",
-    b"episodes,gap\n": "it starts in another way",
-}
-
-
-@pytest.mark.parametrize("line", FORMATS)
-def test_another_format_is_refused_with_the_release_that_reads_it(line, tmp_path):
+@pytest.mark.parametrize("line", [b"entropic-bpi checkpoint 4\n", b"entropic-bpi checkpoint 99\n", b"episodes,gap\n"])
+def test_another_format_is_refused(line, tmp_path):
     message = refusal(tmp_path / "run.ckpt", line + b"{}\n" + bytes(100))
-    assert FORMATS[line] in message
+    assert "does not begin with 'entropic-bpi checkpoint" in message
     assert message.isprintable()
-
-
-def test_another_release_with_the_same_format_goes_on(tmp_path):
-    path = tmp_path / "run.ckpt"
-    whole = run("kl", None, 40)
-    run("kl", path, 20)
-    first, rest = path.read_bytes()[:-DIGEST].split(b"\n", 1)
-    assert first.decode() == f"entropic-bpi checkpoint {FORMAT} of release {__version__}"
-    other = b"entropic-bpi checkpoint %d of release 99.1\n" % FORMAT + rest
-    path.write_bytes(other + hashlib.sha256(other).digest())
-    assert run("kl", path, 40).certificate.gap == whole.certificate.gap
 
 
 def test_a_large_file_that_is_no_checkpoint_is_not_read(tmp_path):
     path = tmp_path / "run.ckpt"
     path.touch()
     os.truncate(path, 1 << 40)  # a terabyte of zeros that takes no room
-    with pytest.raises(eb.InvalidProblemError, match="it starts in another way"):
+    with pytest.raises(eb.InvalidProblemError, match="does not begin with"):
         Checkpoint(path, {}, None).read()
 
 

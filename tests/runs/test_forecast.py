@@ -187,7 +187,7 @@ def test_progress_says_once_that_code_is_compiled():
         def update(self, words, part):
             self.words += (words,)
 
-        def stop(self, words, part):
+        def stop(self):
             """There is nothing to clear."""
 
     with _progress.Progress(False) as line:
@@ -265,6 +265,6 @@ def test_a_terminal_shows_a_bar_that_is_gone_in_the_end(monkeypatch):
     monkeypatch.setattr(_progress, "_REFRESH_SECONDS", 0.0)
     with _progress.RunProgress(True, 0.1) as line:
         line.update_run(7, 0.5, lambda: "[red]soon")
-        line.line.bar.refresh()
-    assert "7 episodes · gap 0.5 (goal 0.1) · [red]soon" in text.getvalue()
-    assert text.getvalue().rstrip().endswith("\x1b[2K")
+    shown, gone, rest = text.getvalue().split("\r")[1:]
+    assert shown.endswith("7 episodes · gap 0.5 (goal 0.1) · [red]soon")
+    assert (gone.strip(), len(gone), rest) == ("", len(shown), "")

@@ -216,38 +216,22 @@ def test_proposals_are_true_of_random_models_or_say_that_they_cannot_tell(seed):
     assert not found.problems
 
 
-def test_a_model_is_read_and_a_vector_of_environments_is_played():
-    model = eb.inspect("risky-bridge", episodes=40, seed=0)
-    bridge = eb.instances.risky_bridge()
-    assert model.declarations.given() == {
-        "horizon": bridge.horizon,
-        "stationary": True,
-        "successors": "model",
-        "max_successors": 2,
-    }
+def test_a_vector_of_environments_is_played():
     vector = gymnasium.make_vec("FrozenLake-v1", num_envs=3, vectorization_mode="sync")
     found = eb.inspect(vector, episodes=600, seconds=60.0, seed=0)
     assert found.episodes >= 600
     assert found.declarations.max_successors == 3
 
 
-def test_a_log_is_inspected_by_counting_its_lines():
-    rng = np.random.default_rng(0)
-    state, action = rng.integers(3, size=300), rng.integers(2, size=300)
-    table = {
-        "e": np.repeat(np.arange(100), 3), "t": np.tile(np.arange(3), 100), "s": state, "a": action,
-        "r": (state * action).astype(float), "y": rng.integers(3, size=300), "cut": np.tile([False, False, True], 100),
-    }  # fmt: skip
-    table["y"] = np.where(table["cut"], table["y"], np.append(state[1:], 0))
-    columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r", "next_state": "y"}
-    found = eb.inspect(eb.Log.read(table, **columns, truncated="cut"))
-    assert (found.episodes, found.steps) == (100, 300)
-    assert found.declarations.reward_range == (0.0, 2.0)
-    assert found.declarations.horizon == 3
-    pairs = {(s, a): set() for s, a in zip(state, action, strict=True)}
-    for s, a, y in zip(state, action, table["y"], strict=True):
-        pairs[s, a].add(y)
-    assert found.declarations.max_successors == max(map(len, pairs.values()))
+def test_what_is_no_environment_is_refused(tmp_path):
+    log = eb.Log.read({"e": [0], "t": [0], "s": [0], "a": [0], "r": [0.0]}, episode="e", step="t", state="s",
+                      action="a", reward="r", truncated=True)  # fmt: skip
+    path = tmp_path / "problem.toml"
+    eb.ProblemFile(source="log.csv").save(path)
+    model = eb.instances.risky_bridge()
+    for source in ("risky-bridge", "risky_bridge", "model.npz", model, log, path, eb.ProblemFile(source="model.csv")):
+        with pytest.raises(eb.InvalidProblemError, match="inspect plays environments"):
+            eb.inspect(source, episodes=1)
 
 
 def test_what_is_shown_is_one_table():
@@ -290,15 +274,13 @@ def test_what_was_accepted_at_once_is_part_of_the_certificate(lake, tmp_path):
 def test_a_certificate_of_a_log_names_what_was_accepted_too(tmp_path):
     lines = "".join(f"{e},{t},{s},{a},{s * a}\n" for e in range(40) for t, s, a in ((0, 0, e % 2), (1, 1, e // 2 % 2)))
     (tmp_path / "log.csv").write_text("e,t,s,a,r\n" + lines)
-    columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r"}
-    words = [word for name, column in columns.items() for word in ("-p", f"{name}={column}")]
-    path = tmp_path / "problem.toml"
-    done = typed("inspect", tmp_path / "log.csv", *words, "-p", "truncated=true", "--out", path)
-    assert done.exit_code == 0, done.output
-    file = eb.Declarations.load(path)
-    assert file.params == {**columns, "truncated": True}
+    columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r", "truncated": True}
+    declared = {"horizon": 2, "reward_range": (0, 1)}
+    remarks = dict.fromkeys(declared, eb.Remark(False))
+    eb.ProblemFile(source="log.csv", params=columns, remarks=remarks, **declared).save(tmp_path / "problem.toml")
+    file = eb.Declarations.load(tmp_path / "problem.toml")
     claim = eb.certify(file.accept_all(), beta=-1.0, delta=0.1, states="seen")
-    assert set(claim.provenance.accepted) == set(file.given())
+    assert set(claim.provenance.accepted) == set(declared)
 
 
 def test_a_certificate_cannot_hide_what_was_accepted(lake, tmp_path):
@@ -342,56 +324,3 @@ def test_accept_is_for_problem_files_and_knows_one_word(lake):
 
 def test_what_is_not_in_the_table_of_declarations_is_left_out():
     assert set(inspected(forward).declarations.given()) <= set(ENTRIES)
-
-
-# -- declared noise ------------------------------------------------------------------------------------------------
-
-
-def drift(state, action, label):
-    """What ``slippery`` does: the label is the next state, whatever is done."""
-    return label, float(label == 3)
-
-
-def test_declared_noise_that_explains_all_transitions_is_said_to():
-    found = eb.inspect(Small(slippery), episodes=200, seconds=60.0, seed=1, noise=eb.Noise(range(4), drift))
-    assert f"all {found.steps:,} transitions seen are explained by the declared labels" in str(found)
-    assert not found.problems
-
-
-@pytest.mark.parametrize(
-    ("outcome", "words"),
-    [
-        (lambda s, a, w: (w, 0.0), "went to state 3 with reward 1, which no label explains"),
-        (lambda s, a, w: drift(s, a, min(w, 2)), "went to state 3"),
-        (lambda s, a, w: eb.END, "which no label explains"),
-    ],
-)
-def test_transitions_that_no_label_explains_are_a_problem(outcome, words):
-    found = eb.inspect(Small(slippery), episodes=200, seconds=60.0, seed=1, noise=eb.Noise(range(4), outcome))
-    (told,) = found.problems
-    assert words in told
-    assert f"of {found.steps:,} transitions seen" in told
-    assert "explained" not in str(found)
-
-
-def test_noise_of_a_problem_file_and_of_a_log_is_checked(tmp_path):
-    names = ["up", "down"]
-    outcome = {(s, a, w): (w, 1.0) for s, a, w in itertools.product(names, [0, 1], names)}
-    noise, rng = eb.Noise(names, outcome), np.random.default_rng(0)
-    state = rng.choice(names, size=21)
-    lines = [f"{t // 2},{t % 2},{state[t]},{t % 3 % 2},1.0,{state[t + 1]}" for t in range(20)]
-    (tmp_path / "log.csv").write_text("\n".join(["e,t,s,a,r,y", *lines]))
-    columns = {"episode": "e", "step": "t", "state": "s", "action": "a", "reward": "r", "next_state": "y"}
-    columns |= {"truncated": True}
-    eb.ProblemFile(source="log.csv", params=columns, noise=noise).save(tmp_path / "problem.toml")
-    for source, given in (tmp_path / "problem.toml", None), (eb.Log.read(tmp_path / "log.csv", **columns), noise):
-        assert "all 20 transitions seen are explained" in str(eb.inspect(source, noise=given))
-    result = CliRunner().invoke(cli.app, ["inspect", str(tmp_path / "problem.toml")])
-    assert "all 20 transitions seen are explained" in " ".join(result.stdout.split())
-
-
-def test_noise_needs_observations_that_are_listed():
-    env = Small(slippery)
-    env.observation_space = gymnasium.spaces.Box(0.0, 4.0)
-    with pytest.raises(eb.InvalidProblemError, match="noise= needs observations that can be listed"):
-        eb.inspect(env, episodes=5, seed=1, noise=eb.Noise(range(4), drift))

@@ -646,17 +646,13 @@ def test_a_notebook_shows_a_log():
     assert "<i>, b" in card
 
 
-def test_progress_in_a_notebook_is_a_bar_that_is_redrawn_in_place(monkeypatch):
-    shown = []
-    place = SimpleNamespace(update=shown.append)
-    display = SimpleNamespace(HTML=str, display=lambda html, display_id: place)
-    shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()), display=display)
+def test_progress_in_a_notebook_is_a_bar_that_is_redrawn_in_place(monkeypatch, capsys):
+    shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()))
     monkeypatch.setitem(sys.modules, "IPython", shell)
-    monkeypatch.setitem(sys.modules, "IPython.display", display)
     monkeypatch.setattr("entropic_bpi.runs.progress._REFRESH_SECONDS", 0.0)
     with RunProgress(True, eps=0.1) as line:
         for episodes, gap in [(0, math.inf), (1, 10.0), (100, 1.0), (10_000, 0.1)]:
             line.update_run(episodes, gap, lambda: None)
-    parts = [float(re.search('<progress value="([^"]*)"', html)[1]) for html in shown]
-    assert parts == [0.0, 0.0, 0.5, 1.0, 1.0]
+    shown = capsys.readouterr().err.split("\r")[1:-2]
+    assert [text.count("━") for text in shown] == [0, 0, 10, 20]
     assert "10,000 episodes · gap 0.1 (goal 0.1)" in shown[-1]

@@ -331,34 +331,6 @@ class Certificate(Summarised):
 
         return intervals_of(self)
 
-    def save_interval_model(self, path: str | Path, *, smallest: float = 0.0) -> None:
-        """Write the interval MDP that the data allow, for Storm (``.drn``) or PRISM (``.tra`` with three more files).
-
-        It is unrolled over the steps: state ``h * S + s`` is state s before step h, and the last one, labelled ``end``,
-        comes after the last step. The return is what is earned until ``end``. Rewards must be of state and action.
-
-        Parameters
-        ----------
-        path : path
-            The file to write.
-        smallest : float
-            Raise lower ends below it to this number. Storm computes rewards only if no transition may be impossible: give
-            a tiny number such as 1e-9, with which the model leaves out those in which one is.
-
-        Examples
-        --------
-        >>> import tempfile, pathlib, entropic_bpi as eb
-        >>> bridge = eb.instances.risky_bridge(horizon=5)
-        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "bridge.drn"
-        >>> result.certificate.save_interval_model(path)
-        >>> print(path.read_text().splitlines()[1])
-        @value_type: double-interval
-        """
-        from entropic_bpi.certificate.interval_model import write_intervals
-
-        write_intervals(self, check_path("path", path), smallest)
-
     def report(
         self, path: str | Path, *, grid: tuple[int, int] | None = None, actions: Sequence[str] | None = None
     ) -> Verification:

@@ -6,7 +6,6 @@ the claim is the certificate's.
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from functools import partial
@@ -21,13 +20,12 @@ from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.return_law import ReturnLaw
 from entropic_bpi.sources.environment import make_env
 from entropic_bpi.tools.checks import check_integer, check_path, check_seed
-from entropic_bpi.tools.extras import module_of_extra
-from entropic_bpi.tools.files import write_csv, write_text_atomically
+from entropic_bpi.tools.files import write_csv
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Summarised
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 CERTIFICATE = "certificate.json"
 _COLUMNS = "step", "state", "action"
@@ -210,14 +208,14 @@ class Policy(Summarised):
         ]
 
     def save(self, path: str | Path) -> None:
-        """Write the table as ``.csv``, ``.json`` or ``.parquet``.
+        """Write the table as a CSV file.
 
-        In a CSV file a name that a spreadsheet would run as a formula, such as ``=1+1``, has an apostrophe in front.
+        A name that a spreadsheet would run as a formula, such as ``=1+1``, has an apostrophe in front.
 
         Parameters
         ----------
         path : path
-            The file; its suffix is the format.
+            The file; its name ends in ``.csv``.
 
         Examples
         --------
@@ -230,29 +228,14 @@ class Policy(Summarised):
         ...     pathlib.Path(folder, "policy.csv").stat().st_size > 0
         True
         """
-        path, rows = check_path("path", path), self.table()
-        kind = path.suffix.lower()
-        if kind == ".csv":
-            write_csv(path, _COLUMNS, ([*row.values()] for row in rows))
-        elif kind == ".json":
-            write_text_atomically(path, json.dumps(rows, indent=1) + "\n")
-        elif kind == ".parquet":
-            _write_parquet(path, rows)
-        else:
-            raise InvalidProblemError(f"a policy is written as .csv, .json, .parquet; got {shown(str(path))}")
+        path = check_path("path", path)
+        if path.suffix.lower() != ".csv":
+            raise InvalidProblemError(f"a policy is written as .csv; got {shown(str(path))}")
+        write_csv(path, _COLUMNS, ([*row.values()] for row in self.table()))
 
     def __repr__(self) -> str:
         problem, warning = self._labels.problem, "" if self.certified else f"; {NOT_CERTIFIED}"
         return f"Policy(horizon={self.horizon}, states={problem.n_states}, actions={problem.n_actions}{warning})"
-
-
-def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
-    duckdb = module_of_extra("duckdb", "logs", "a Parquet file")
-    with duckdb.connect() as connection:
-        columns = [[row[name] for row in rows] for name in _COLUMNS]
-        connection.execute("CREATE TABLE policy (step INTEGER, state VARCHAR, action VARCHAR)")
-        connection.execute("INSERT INTO policy SELECT unnest(?), unnest(?), unnest(?)", columns)
-        connection.table("policy").write_parquet(str(path))
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,27 +313,6 @@ class Rollout(Summarised):
         True
         """
         return float(np.quantile(self.returns, share))
-
-    def plot(self) -> Figure:
-        """Draw the returns as a histogram.
-
-        Returns
-        -------
-        Figure
-            The Matplotlib figure.
-
-        Examples
-        --------
-        >>> import entropic_bpi as eb
-        >>> bridge = eb.instances.risky_bridge(horizon=5)
-        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
-        >>> seen = eb.rollout(bridge, result, episodes=100, seed=2)
-        >>> len(seen.plot().axes)
-        1
-        """
-        import entropic_bpi
-
-        return entropic_bpi.plots.returns(self.returns)
 
     def __repr__(self) -> str:
         low, middle, high = np.quantile(self.returns, (0.05, 0.5, 0.95))

@@ -62,7 +62,7 @@ def verify(certificate: Path, *, rigorous: bool = False) -> Answer:
     path = certificate_in(certificate)
     if not path.exists():
         raise CertificateError(f"no such file: {path}")
-    with Progress(None) as shown:
+    with Progress() as shown:
 
         def advance(done: float, total: float) -> None:
             shown.update(lambda: "checking the bounds", done / total)

@@ -33,15 +33,13 @@ def inspect(
 
     Nothing has to be declared. The proposals agree with everything that was seen. They are assumptions: set
     confirmed = true in the file for those that are true of your problem. identify --accept all uses all of them, and the
-    certificate says so. A log is inspected with its columns as parameters.
+    certificate says so.
 
     Examples:
 
         entropic-bpi inspect gym:FrozenLake-v1 --out problem.toml
 
         entropic-bpi inspect warehouse.py:Robot -p size=4 --seconds 20 --out problem.toml
-
-        entropic-bpi inspect log.csv -p episode=run -p step=t -p state=s -p action=a -p reward=r -p truncated=true
 
     Parameters
     ----------

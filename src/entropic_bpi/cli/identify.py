@@ -27,8 +27,6 @@ SHORTEST_COMPILING = 0.1
 # Options that end, keep or show a run; the others say what is asked.
 _OF_A_RUN = ("max_episodes", "max_seconds", "out", "resume", "accept_errors", "preregister", "as_json", "quiet")
 _OF_A_TRIAL = ("trial_seconds", "trial_episodes", "as_json")
-# Seconds of a trial run of the advice: as long as the run, within these limits.
-_SHORTEST_TRIAL, _LONGEST_TRIAL = 1.0, 3.0
 _TRUE = "Declarations that would help, measured by trial runs; all of them are true of the model:"
 _ASSUMED = "Declarations that agree with all observations; estimated gain if the assumption holds (not checked):"
 _NOT_MEASURED = "Not measured: --successors, the possible next states. It usually helps most."
@@ -141,7 +139,7 @@ def identify(
             raise
         if out is not None:
             _write(out, result)
-    facts = [] if quiet and not context.params["as_json"] else _facts(context, model, asked, result)
+    facts = [] if quiet and not context.params["as_json"] else _facts(context, result)
     return Answer(
         [*facts, *written(out, files=(CERTIFICATE, HISTORY, PLOT, CHECKPOINT))],
         _next(context, result, out),
@@ -194,7 +192,7 @@ def _write(out: Path, result: eb.Identification) -> None:
 # -- the result --------------------------------------------------------------------------------------------------------
 
 
-def _facts(context: typer.Context, model: Any, asked: dict[str, Any], result: eb.Identification) -> list[Fact]:
+def _facts(context: typer.Context, result: eb.Identification) -> list[Fact]:
     from entropic_bpi.certificate.policy import NOT_CERTIFIED
 
     claim, size, compiling = result.certificate, result.certificate.problem, result.compile_seconds
@@ -215,7 +213,6 @@ def _facts(context: typer.Context, model: Any, asked: dict[str, Any], result: eb
         *data(seconds=result.seconds, compile_seconds=compiling, forecast=forecast),
         *several("assumptions", claim.assumptions, "assumed"),
         *policy_facts("The policy on the states that it was seen to reach", certified_choices(claim)),
-        *_advice(context, model, asked, result),
     ]
 
 
@@ -229,26 +226,7 @@ def _what_would_help(result: eb.Identification) -> Iterator[str]:
         yield f"--eps {math.ceil(claim.gap / unit) * unit:g}: so far only this gap is certified"
     if claim.problem.successors == "unknown":
         yield "--successors, if the possible next states are known"
-
-
-def _advice(context: typer.Context, model: Any, asked: dict[str, Any], result: eb.Identification) -> list[Fact]:
-    """After a budget was spent in vain: declarations that agree with what was seen, measured by short trial runs."""
-    if not result.candidates.declarations:
-        return []
-    from entropic_bpi.runs.forecasts.trial import TrialRun, measured
-    from entropic_bpi.runs.settings import Settings
-
-    seconds = min(_LONGEST_TRIAL, max(result.seconds, _SHORTEST_TRIAL))
-    limits = {"preregister": None, "max_seconds": seconds, "max_episodes": result.episodes}
-    source, settings = Settings.read(model, **(asked | limits))
-    until = None if result.forecast is None else result.forecast.after(result.episodes, result.seconds)
-    without = TrialRun(result.episodes, result.seconds, result.certificate.gap, False, until)
-    found = measured(source, settings, result.candidates, without)
-    if found:  # compared with this run when it had played as many episodes
-        played = max(one.trial.episodes for one in found)
-        gap = result.history["gap"][result.history["episodes"] <= played][-1]
-        without = without._replace(episodes=played, gap=float(gap))
-    return _advice_facts(found, without, again(context, "identify", without=("out", "resume")))
+    yield "what else may be declared: the command forecast compares, with the same options"
 
 
 # -- advice: the declarations that would help --------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from entropic_bpi.cli.options import again, open_model, risk_of
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.formats.registry import format_of
 from entropic_bpi.show.choices import choices_of, reached_by
-from entropic_bpi.show.files import certificate_in
 
 # The law of the return is shown when it needs at most this many atoms on the way.
 _LARGEST_LAW = 100_000
@@ -203,10 +202,7 @@ def front(
 
 
 def convert(source: str, target: Path, *, horizon: int | None = None, param: list[str] | None = None) -> Answer:
-    """Write a model in another format, or the interval model of a certificate.
-
-    A certificate, or the folder of a run, is written as the interval MDP of all models that its data allow (.drn or .tra),
-    unrolled over the steps: the return is what is earned until the label end.
+    """Write a model in another format.
 
     Only .npz and .json have a horizon; --horizon is required if one of them is written and SOURCE has none.
 
@@ -216,8 +212,6 @@ def convert(source: str, target: Path, *, horizon: int | None = None, param: lis
 
         entropic-bpi convert model.csv model.npz --horizon 20
 
-        entropic-bpi convert run/certificate.json learned.drn
-
     Parameters
     ----------
     target : FILE
@@ -225,10 +219,7 @@ def convert(source: str, target: Path, *, horizon: int | None = None, param: lis
     """
     if target.exists():
         raise InvalidProblemError(f"{target} exists already, and nothing is overwritten: give another FILE")
-    facts, certificate = data(source=source, written=str(target)), certificate_in(Path(source))
-    if _is_certificate(certificate):
-        eb.Certificate.load(certificate).save_interval_model(target)
-        return Answer([*facts, *written(target)], ("verify", certificate))
+    facts = data(source=source, written=str(target))
     given, wanted = format_of(Path(source)), format_of(target)
     if horizon is None and given is not None and not (given.has_horizon or (wanted is not None and wanted.has_horizon)):
         horizon = 1  # neither format has one
@@ -237,11 +228,3 @@ def convert(source: str, target: Path, *, horizon: int | None = None, param: lis
     facts += data(states=mdp.n_states, actions=mdp.n_actions)
     facts.append(Fact(name="model", shown=f"{source}: {mdp.n_states} states, {mdp.n_actions} actions"))
     return Answer([*facts, *written(target)], ("solve", target, "--beta", "0", "--horizon", mdp.horizon))
-
-
-def _is_certificate(path: Path) -> bool:
-    """Return whether a file begins as certificates do; models are JSON files too."""
-    from entropic_bpi.verification._file import unpacked
-
-    file = path.is_file() and path.suffix in (".json", ".gz")
-    return file and b'"entropic-bpi certificate"' in unpacked(path)[:200]

@@ -283,15 +283,14 @@ class Declarations:
     )
     noise: Any = _entry(  # noqa: RUF009
         _check_noise,
-        "Outcomes are a known function of state, action and a random label: the mechanics of the model.",
+        "Outcomes are a known function of state, action and a random label: of the model, or as a function in a file says.",
         str,
-        metavar="model",
+        metavar="model|FILE.py:FUNCTION",
         not_for={"exploration": "noise is not for explore, which has a ball for each state-action pair"},
         excludes={
             "max_successors": "noise says what may follow",
             "max_states": "the outcomes of noise are states, which must be listed",
         },
-        from_toml=toml.noise_from_toml,
         sentence=sentences.noise,
     )
 
@@ -300,7 +299,6 @@ class Declarations:
         "The actions that may be played: a boolean array (S, A) or (H, S, A), or info (the environment's action_mask).",
         str,
         metavar="info|FILE.npy",
-        from_toml=toml.masks_from_toml,
         sentence=sentences.allowed,
     )
 

@@ -7,7 +7,7 @@ reward of its state and action.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -121,7 +121,7 @@ def _table(declared: Any, states: Any, actions: Any, needed: np.ndarray) -> np.n
     table = np.full((n, many, n + 1), np.nan)
     if isinstance(declared, Mapping):
         for key, reward in declared.items():
-            place = key_in_numbers("reward", key, states, actions, following=True)
+            place = key_in_numbers("reward", key, index_or_end(states), actions.index, following=True)
             table[place] = check_finite(f"reward[{shown(key)}]", reward)
     elif callable(declared):
         if needed.sum() > _MOST_VALUES:
@@ -146,14 +146,24 @@ def _table(declared: Any, states: Any, actions: Any, needed: np.ndarray) -> np.n
     return table
 
 
-def key_in_numbers(name: str, key: Any, states: Any, actions: Any, *, following: bool = False) -> tuple[int, ...]:
-    """Return a key (state, action) of a declared table in numbers; if ``following``, it may also have the next state."""
+def key_in_numbers(
+    name: str, key: Any, state: Callable[[Any], int], action: Callable[[Any], int], *, following: bool = False
+) -> tuple[int, ...]:
+    """Return a key (state, action) of a declared table in numbers; if ``following``, it may also have the next state.
+
+    ``state`` and ``action`` number what they are given, and return a negative number for what is none.
+    """
     try:
         s, a, *rest = key
-        place = (states.index(s), actions.index(a), *(states.size if y is END else states.index(y) for y in rest))
+        place = (state(s), action(a), *map(state, rest))
     except (TypeError, ValueError):
         place = (-1,)
     if min(place) < 0 or len(place) > 2 + following:
         expected = "(state, action) or (state, action, next state)" if following else "(state, action)"
         raise InvalidProblemError(f"{name} has the key {shown(key)}, expected {expected}")
     return place
+
+
+def index_or_end(states: Any) -> Callable[[Any], int]:
+    """Return a function that numbers the states of a finite space; the number after the last is the end."""
+    return lambda state: states.size if state is END else states.index(state)

@@ -20,7 +20,7 @@
 
 A declaration that is not confirmed is read, and refused by whoever would use it. Functions are written as tables: the
 successors of an environment as a list of ``[state, action, [next state, …]]``, with ``{end = true}`` for the end of the
-episode. A mask is written as one string for each state, with a group of 0 and 1 for each action.
+episode. An array is written as nested lists; a large one can be a file: ``value = "mask.npy"``.
 """
 
 from __future__ import annotations

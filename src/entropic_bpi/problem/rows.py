@@ -7,7 +7,7 @@ an artificial first step with one state, one action and reward 0, whose row is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -113,9 +113,14 @@ def reward_step(frame: Frame, table: np.ndarray, h: int) -> int:
     return 0 if table.shape[0] == 1 else h - frame.artificial
 
 
-def index_by_name(names: Sequence[str]) -> Callable[[Any], int]:
-    """Return a function that numbers states or actions of a model, given by name or by number; -1 for anything else."""
-    numbers: dict[Any, int] = {name: i for i, name in enumerate(names)} | {i: i for i in range(len(names))}
+def index_by_name(names: Sequence[str], labels: Iterable[Any] | None = None) -> Callable[[Any], int]:
+    """Return a function that numbers states or actions, given by name or by label; -1 for anything else.
+
+    The labels of a model are the numbers. What has no label, or one that cannot be looked up, has its name alone.
+    """
+    known = range(len(names)) if labels is None else labels
+    numbers: dict[Any, int] = {str(name): i for i, name in enumerate(names)}
+    numbers |= {label: i for i, label in enumerate(known) if label is not None and label.__hash__}
 
     def index(given: Any) -> int:
         try:

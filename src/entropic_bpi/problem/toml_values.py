@@ -23,8 +23,8 @@ def key_as_toml(key: str) -> str:
 def value_as_toml(value: Any) -> str:
     """Return ``value`` as TOML.
 
-    A table ``{(state, action): value}`` is written as a list of ``[state, action, value]``, a mask as a string of 0 and 1
-    for each state, :data:`entropic_bpi.END` as ``{end = true}``.
+    A table ``{(state, action): value}`` is written as a list of ``[state, action, value]``, an array as nested lists, and
+    :data:`entropic_bpi.END` as ``{end = true}``.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def value_as_toml(value: Any) -> str:
     >>> import numpy as np
     >>> from entropic_bpi import END
     >>> value_as_toml({(0, "left"): [1, END]}), value_as_toml(np.eye(2, dtype=bool)[None])
-    ('[[0, "left", [1, {end = true}]]]', '["10 01"]')
+    ('[[0, "left", [1, {end = true}]]]', '[[[true, false], [false, true]]]')
     """
     import numpy as np
 
@@ -44,13 +44,6 @@ def value_as_toml(value: Any) -> str:
 
     if value is END:
         return "{end = true}"
-    if hasattr(value, "as_table"):
-        return f"{{{', '.join(f'{key} = {value_as_toml(part)}' for key, part in value.as_table().items())}}}"
-    if isinstance(value, np.ndarray) and value.dtype == np.bool_ and value.ndim in (2, 3):
-        groups = value if value.ndim == 3 else value[:, None]
-        return value_as_toml(
-            [" ".join("".join("01"[bit] for bit in row) for row in rows) for rows in groups.astype(int)]
-        )
     if isinstance(value, np.ndarray | np.generic):
         return value_as_toml(value.tolist())
     if isinstance(value, bool):
@@ -81,46 +74,27 @@ def start_from_toml(name: str, value: Any) -> Any:
     return [label_from_toml(state) for state in value] if isinstance(value, list) else label_from_toml(value)
 
 
-def noise_from_toml(name: str, value: Any) -> Any:
-    """Return the noise of a table ``{laws, outcomes}``: ``laws`` a list of ``[name, [label, …]]``, ``outcomes`` a list of
-    ``[state, action, law, [outcome of each label]]``, an outcome ``[next state]`` or ``[next state, reward]``."""
-    from entropic_bpi.problem.noise import Noise
-
-    if isinstance(value, str):
-        return value
-    try:
-        laws = {name: list(map(label_from_toml, labels)) for name, labels in value["laws"]}
-        outcomes, law = {}, {}
-        for state, action, name_of_law, following in value["outcomes"]:
-            pair = label_from_toml(state), label_from_toml(action)
-            law[pair] = name_of_law
-            for label, outcome in zip(laws[name_of_law], following, strict=True):
-                outcomes[*pair, label] = (
-                    (label_from_toml(outcome[0]), *outcome[1:]) if outcome[1:] else label_from_toml(outcome[0])
-                )
-        return Noise(laws, outcomes, law=law)
-    except (KeyError, TypeError, ValueError, IndexError):
-        raise InvalidProblemError(
-            f"{name} must be 'model', or have laws = [[name, [label, …]], …] and outcomes = [[state, action, law, "
-            f"[[next state, reward], …]], …]; got {shown(value)}"
-        ) from None
-
-
 def successors_from_toml(name: str, value: Any) -> Any:
     """Return declared successors: a word, a mask, or a table as a dict ``{(state, action): (next state, …)}``."""
-    if isinstance(value, str):
+    if isinstance(value, str) or _is_mask(value):
         return value
-    mask = _mask_of(value)
-    if mask is not None:
-        return mask
     if isinstance(value, list) and all(isinstance(row, list) and len(row) == 3 for row in value):
         table = {(label_from_toml(s), label_from_toml(a)): label_from_toml(following) for s, a, following in value}
         if len(table) == len(value):
             return table
     raise InvalidProblemError(
-        f"{name} must be 'model', a list of different [state, action, [next state, …]], or a mask with a string of 0 and 1 "
-        f"for each state; got {shown(value)}"
+        f"{name} must be 'model', a list of different [state, action, [next state, …]], or a mask [[[true, …], …], …]; "
+        f"got {shown(value)}"
     )
+
+
+def _is_mask(value: Any) -> bool:
+    """Return whether the innermost elements of lists of lists of lists are true and false."""
+    for _ in range(3):
+        if not isinstance(value, list) or not value:
+            return False
+        value = value[0]
+    return isinstance(value, bool)
 
 
 def rewards_from_toml(name: str, value: Any) -> Any:
@@ -134,27 +108,3 @@ def rewards_from_toml(name: str, value: Any) -> Any:
             f"{name} must be different [state, action, reward] or [state, action, next state, reward]"
         )
     return table or value
-
-
-def masks_from_toml(name: str, value: Any) -> Any:
-    """Return declared action masks: a word, or an array ``(S, A)`` or ``(H, S, A)``."""
-    mask = value if isinstance(value, str) else _mask_of(value)
-    if mask is None:
-        raise InvalidProblemError(
-            f"{name} must be 'info', or a string of 0 and 1 for each state, or for each step with a group for each state; "
-            f"got {shown(value)}"
-        )
-    return mask[:, 0] if not isinstance(mask, str) and mask.shape[1] == 1 else mask
-
-
-def _mask_of(value: Any) -> Any:
-    """Return strings with groups of 0 and 1 as a boolean array with three axes; None if it is anything else."""
-    if not (isinstance(value, list) and value and all(isinstance(text, str) for text in value)):
-        return None
-    rows = [[[bit == "1" for bit in group] for group in text.split()] for text in value]
-    sizes = {(len(groups), len(group)) for groups in rows for group in groups}
-    if len(sizes) != 1 or not set("".join(value)) <= set("01 "):
-        return None
-    import numpy as np
-
-    return np.array(rows)

@@ -19,7 +19,7 @@ from entropic_bpi.problem.masks import check_policy_allowed
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward, EVaR, Risk, check_risk
 from entropic_bpi.runs.exploration.other_rewards import with_rewards
-from entropic_bpi.runs.progress import CompileNotice
+from entropic_bpi.runs.progress import Progress
 from entropic_bpi.runs.state import certificate_of
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.assumption_tests import AssumptionTests
@@ -28,12 +28,6 @@ from entropic_bpi.sources.opening import accepted_names, open_problem
 from entropic_bpi.tools.checks import check_device, check_policy, check_positive, check_probability
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Claim, EVaRClaim, Transitions
-
-# Keywords of Log.read that say how a table is read.
-_READ = [
-    *("episode", "step", "order_by", "state", "action", "reward", "next_state", "terminated", "truncated"),
-    *("actions", "exclude", "query", "table"),
-]
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,9 +115,8 @@ def certify(
 
     Parameters
     ----------
-    source : Identification, Certificate, Counts, Log, table or problem file
-        Whose counts to use. A table, such as a data frame, is read by :meth:`entropic_bpi.Log.read`, whose keywords
-        (``episode=``, …) are given here. A problem file (``problem.toml``) names a log and declares what is needed.
+    source : Identification, Certificate, Counts, Log or problem file
+        Whose counts to use. A problem file (``problem.toml``) names a log and declares what is needed.
     beta : float
         The risk parameter to certify for; positive is risk-seeking.
     risk : Entropic or EVaR, instead of ``beta``
@@ -141,15 +134,15 @@ def certify(
         For a log, which states exist; it or ``max_states`` is required unless :meth:`entropic_bpi.Log.read` was told. A list
         of all of them; or ``"seen"``: you declare that those of the log are all there are, and the certificate says so.
         Nothing is assumed by default, because a rare state may not be in the log.
-    rewards : array, function, mapping, path, FiniteMDP or problem file, optional
+    rewards : array, function, mapping or path of a CSV file, optional
         Certify for these known rewards instead of those that the episodes were collected for: an array with a shape that
         :class:`entropic_bpi.FiniteMDP` takes; a function of state, action and next state; the rewards that change, by
         ``(state, action)`` or ``(state, action, next state)``, as a mapping or a CSV file with the columns ``state``,
-        ``action``, ``reward`` and perhaps ``next_state``; or the model that has them, such as a changed ``problem.toml``.
-        States and actions are named as in ``policy``, the end of an episode is :data:`entropic_bpi.END` (``end`` in a file).
-        Of an environment or a log, an array is ``(S, A)`` or ``(S, A, S + 1)``, whose last column is the end; a function
-        also needs ``reward_range``, for what is paid where nobody has been. All these claims hold at once, also for rewards
-        that were chosen after looking at the data. Refused where rewards are random.
+        ``action``, ``reward`` and perhaps ``next_state``. States and actions are named as in ``policy``, the end of an
+        episode is :data:`entropic_bpi.END` (``end`` in a file). Of an environment or a log, an array is ``(S, A)`` or
+        ``(S, A, S + 1)``, whose last column is the end; a function also needs ``reward_range``, for what is paid where
+        nobody has been. All these claims hold at once, also for rewards that were chosen after looking at the data. Refused
+        where rewards are random.
     device : {"cpu", "gpu"}
         Where the bounds are computed; see :func:`entropic_bpi.identify`.
     **declarations
@@ -188,7 +181,7 @@ def certify(
     (True, True)
     """
     given = {"beta": beta, "risk": risk, "eps": eps, "delta": delta, "states": states, **declarations}
-    with CompileNotice():
+    with Progress():
         evidence = evidence_of(source, given, rewards)
         counts = evidence.counts
         method: Any = methods.make("kl", evidence.problem, {}, 0, check_device("device", device))
@@ -210,8 +203,6 @@ def certify(
 def evidence_of(source: Any, given: Mapping[str, Any], rewards: Any = None) -> CollectedData:
     """Return what a source has collected, under what is ``given``: the arguments of :func:`certify`."""
     given = dict(given)
-    if "episode" in given:
-        source = Log.read(source, **{name: given.pop(name) for name in _READ if name in given})
     accepted = accepted_names(source, given)
     source, declarations = open_problem(source, given)
     beta, risk, eps, delta, states = (declarations.pop(name) for name in ("beta", "risk", "eps", "delta", "states"))

@@ -1,14 +1,13 @@
 """Checkpoints: a run in one file, from which it goes on to exactly the result that it would have had uninterrupted.
 
-The file is a line with the format and the release that wrote it, a line of JSON, the arrays as raw numbers, and the SHA-256
-of all that. A file that is damaged, of another format or of another run is refused. The digest protects from accidents and
-not from an author: a file that was made up passes, so take up your own checkpoints only.
+The file is a line with the format, the SHA-256 of the rest, and an archive of NumPy with the arrays and a header in JSON. A
+file that is damaged, of another format or of another run is refused. The digest protects from accidents and not from an
+author: a file that was made up passes, so take up your own checkpoints only.
 """
 
 import hashlib
 import io
 import json
-import re
 import time
 import warnings
 from collections.abc import Mapping
@@ -18,22 +17,18 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from entropic_bpi._version import __version__
 from entropic_bpi.certificate.provenance import LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.problem.counts import Counts, in_order
+from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.state import BestPlan, RunState
-from entropic_bpi.sources.homogeneity import Tally
 from entropic_bpi.tools.facts import differences
 from entropic_bpi.tools.files import write_atomically
 from entropic_bpi.types import Bounds, Plan, Transitions
 
-FORMAT = 5
+FIRST_LINE = b"entropic-bpi checkpoint 6\n"
 # Fields of a run that are written as they are.
 _PLAIN = ("round", "seconds", "error", "contradiction", "discovered_states")
-_FIRST_LINE = re.compile(rb"entropic-bpi checkpoint (\d{1,9})(?: of release ([0-9A-Za-z.+]{1,40}))?\n")
-_LONGEST_FIRST_LINE = 100
 
 
 class Saved(NamedTuple):
@@ -44,37 +39,17 @@ class Saved(NamedTuple):
 
     def state(self, problem: Problem, provenance: Provenance) -> RunState:
         """The run as it was saved."""
-        state = self._begun(problem, provenance, Transitions(**self._group("seen")))
-        state.history, state.best, state.memory = [self.arrays["history"]], self._best(), self._group("memory")
-        if state.tests is not None:
-            state.tests.restore(self._group("tests"))
-        return state
-
-    def state_per_step(self, problem: Problem, provenance: Provenance) -> RunState:
-        """The run, whose counts were pooled over the steps, as one of ``problem``, which counts step by step.
-
-        Plans that were made are dropped: they rest on what is assumed no more. The tests of memory and drift begin anew.
-        """
-        if problem.random_rewards:
-            raise InvalidProblemError(
-                "a run that pooled random rewards cannot go on with stationary=False; start another"
-            )
-        pooled, by_step = in_order(Transitions(**self._group("seen"))), Tally(**self._group("tests.by_step"))
-        state = self._begun(problem, provenance, _per_step(pooled, by_step, problem))
-        assert state.tests is not None
-        state.tests.returns = self.arrays["tests.returns"]
-        return state
-
-    def _begun(self, problem: Problem, provenance: Provenance, seen: Transitions) -> RunState:
-        """The state without anything that depends on the plans, or on how counts are pooled."""
         header = self.header
         if problem.allowed is not None and problem.allowed.offered:
             problem.allowed.table[:] = self.arrays["masks"]
         log = None if header["log"] is None else LogSummary(*header["log"])
         provenance = provenance._replace(errors=header["errors"], preregistration=header["preregistration"], log=log)
-        counts = Counts.of(problem, seen, header["episodes"])
+        counts = Counts.of(problem, Transitions(**self._group("seen")), header["episodes"])
         state = RunState.new(problem, header["seed"], provenance, counts)
         state.rng.bit_generator.state = header["rng"]
+        state.history, state.best, state.memory = [self.arrays["history"]], self._best(), self._group("memory")
+        if state.tests is not None:
+            state.tests.restore(self._group("tests"))
         return replace(state, **{name: header[name] for name in _PLAIN})
 
     def _best(self) -> BestPlan | None:
@@ -99,18 +74,20 @@ class Checkpoint:
         self.saved, self.warned = time.monotonic(), False
 
     def read(self) -> Saved | None:
-        """What was saved, of whichever run, or None if there is no file yet."""
+        """What was saved of this run, or None if there is no file yet."""
         try:
-            return _read(self.path) if self.path.exists() else None
-        except (OSError, _Damaged) as error:
+            saved = _read(self.path) if self.path.exists() else None
+        except (OSError, ValueError) as error:
             raise InvalidProblemError(f"{self.path} is not a checkpoint of entropic-bpi: {error}") from None
-
-    def check(self, saved: Saved, facts: dict[str, str]) -> None:
-        """Raise unless it was saved by a run with these facts and this run's seed."""
-        seed = saved.header["seed"]
-        given = seed if self.seed is None else self.seed
-        if changed := differences({"seed": str(seed), **saved.header["facts"]}, {"seed": str(given), **facts}):
-            raise InvalidProblemError(f"{self.path} belongs to another run: {changed}. Remove it or give another path")
+        if saved is not None:
+            seed = saved.header["seed"]
+            then = {"seed": str(seed), **saved.header["facts"]}
+            now = {"seed": str(seed if self.seed is None else self.seed), **self.facts}
+            if changed := differences(then, now):
+                raise InvalidProblemError(
+                    f"{self.path} belongs to another run: {changed}. Remove it or give another path"
+                )
+        return saved
 
     def age(self) -> float:
         """Seconds since the file was last written, or since the run began."""
@@ -152,73 +129,32 @@ def read_summary(path: Path) -> dict[str, Any] | None:
     """What a checkpoint tells about its run: ``seed``, ``seconds``, ``episodes`` and ``facts``; None if there is none."""
     try:
         header = _read(path).header
-    except (OSError, _Damaged):
+    except (OSError, ValueError):
         return None
     return {name: header[name] for name in ("seed", "seconds", "episodes", "facts")}
-
-
-def _per_step(pooled: Transitions, by_step: Tally, problem: Problem) -> Transitions:
-    """The transitions of pooled counts as those of ``problem``, which is the same but counts step by step."""
-    pairs = problem.n_states * problem.n_actions
-    start = pooled.rows == pairs
-    paid: dict[tuple[int, int], list[tuple[float, float]]] = {}
-    for row, successor, _, least, most in zip(*(column[~start].tolist() for column in pooled[:5]), strict=True):
-        paid.setdefault((row, successor), []).append((least, most))
-    # Rewards that differ by rounding are one, known to lie between the smallest and the largest seen at any step.
-    keys = zip(by_step.rows.tolist(), by_step.successors.tolist(), by_step.rewards.tolist(), strict=True)
-    known = [next(ends for ends in paid[row, y] if ends[0] <= reward <= ends[1]) for row, y, reward in keys]
-    low, high = np.array(known).reshape(-1, 2).T
-    first = (np.full(start.sum(), problem.n_rows - 1), *(column[start] for column in pooled[1:5]))
-    later = (by_step.groups * pairs + by_step.rows, by_step.successors, by_step.times, low, high)
-    return Transitions(*map(np.append, first, later))
 
 
 # -- the file ------------------------------------------------------------------------------------------------------
 
 
-class _Damaged(Exception):
-    """Why a file is no checkpoint."""
-
-
-class _Digesting:
-    """A file that is written, and the digest of what was written."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.digest = file, hashlib.sha256()
-
-    def write(self, part: bytes) -> int:
-        self.digest.update(part)
-        return self.file.write(part)
-
-
 def _write(file: BinaryIO, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    into: Any = _Digesting(file)
-    into.write(f"entropic-bpi checkpoint {FORMAT} of release {__version__}\n".encode())
-    into.write(json.dumps({**header, "arrays": list(arrays)}).encode() + b"\n")
-    for array in arrays.values():
-        np.save(into, array, allow_pickle=False)
-    file.write(into.digest.digest())
+    content = io.BytesIO()
+    everything: dict[str, Any] = {**arrays, "header": np.array(json.dumps(header))}
+    np.savez(content, **everything)
+    file.write(FIRST_LINE + hashlib.sha256(content.getbuffer()).digest())
+    file.write(content.getbuffer())
 
 
 def _read(path: Path) -> Saved:
-    if not path.is_file():
-        raise _Damaged("it is not a file")
+    """Return the content of a checkpoint; ValueError if it is none."""
     with path.open("rb") as file:
-        first = file.readline(_LONGEST_FIRST_LINE)
-        found = _FIRST_LINE.fullmatch(first)
-        if found is None:
-            raise _Damaged("it starts in another way")
-        form, release = (
-            int(found[1]),
-            "the release that wrote it" if found[2] is None else f"release {found[2].decode()}",
-        )
-        if form != FORMAT:
-            raise _Damaged(f"it has format {form}, which {release} reads: finish the run with that, or start another")
-        content = file.read()
-    digest = hashlib.sha256(first)
-    digest.update(memoryview(content)[: -digest.digest_size])
-    if not content.endswith(digest.digest()):
-        raise _Damaged("it is incomplete or was changed")
-    body = io.BytesIO(content)
-    header = json.loads(body.readline())
-    return Saved(header, {name: np.load(body, allow_pickle=False) for name in header["arrays"]})
+        if file.read(len(FIRST_LINE)) != FIRST_LINE:
+            raise ValueError(
+                f"it does not begin with {FIRST_LINE.decode().strip()!r}; other releases have other formats"
+            )
+        digest, content = file.read(hashlib.sha256().digest_size), file.read()
+    if hashlib.sha256(content).digest() != digest:
+        raise ValueError("it is incomplete or was changed")
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        arrays = dict(archive)
+    return Saved(json.loads(str(arrays.pop("header"))), arrays)

@@ -189,8 +189,7 @@ def identify(
     checkpoint : path, optional
         Save the state there every few seconds; if the file exists the run goes on from it, to exactly the result that
         it would have had uninterrupted. The file of a run with other arguments, another model or environment is refused;
-        only ``max_episodes`` may change, and ``stationary`` to False: episodes of an environment are then counted step by
-        step.
+        only ``max_episodes`` may change.
     accept_errors : bool
         Go on with a run that ended because the environment's ``reset`` or ``step`` raised an error. The episodes of that
         moment are lost, and if such errors are likelier in bad episodes than in good ones the rest is a selection: the
@@ -369,25 +368,18 @@ class _Setup:
         state.tests.add(projection.batch(), *projection.over_time())
         return state
 
-    def facts(self, pooled: bool = False) -> dict[str, str]:
-        """All that makes the run the one that it is, except its seed and its budget; or the same with pooled counts."""
-        settings, (problem, provenance) = self.settings, self._problem
-        if pooled:
-            settings = replace(settings, declared=replace(settings.declared, stationary=True))
-            problem, _ = _problem_of(self.source, settings)
+    def facts(self) -> dict[str, str]:
+        """All that makes the run the one that it is, except its seed and its budget."""
+        problem, provenance = self._problem
         source = self.source.facts() if isinstance(self.source, Environment) else {}
-        return facts_of({**settings.facts(), "ignored": provenance.ignored, **problem_facts(problem), **source})
+        return facts_of({**self.settings.facts(), "ignored": provenance.ignored, **problem_facts(problem), **source})
 
     def saved(self, store: Checkpoint, *, accept_errors: bool) -> RunState | None:
-        """Return the state that was saved of this run, or of the same run with pooled counts; None if there is none."""
-        saved, (problem, provenance) = store.read(), self._problem
+        """Return the state that was saved of this run; None if there is none."""
+        saved = store.read()
         if saved is None:
             return None
-        # Pooled counts can be counted step by step.
-        per_step = isinstance(self.source, Environment) and not problem.stationary
-        pooled = per_step and saved.header["facts"] == (facts := self.facts(pooled=True))
-        store.check(saved, facts if pooled else store.facts)
-        state = saved.state_per_step(problem, provenance) if pooled else saved.state(problem, provenance)
+        state = saved.state(*self._problem)
         _check_end(state, accept_errors)
         if not self.settings.limited:
             state.best = None

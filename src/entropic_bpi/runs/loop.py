@@ -20,7 +20,6 @@ from entropic_bpi.compile.decorators import compile_clock, run_clock
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.runs.forecasts.advice import Candidates, fitting, true_of
 from entropic_bpi.runs.forecasts.timings import Forecast, Timings, forecast_of
 from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.state import HISTORY, BestPlan, RunState, certificate_of
@@ -49,9 +48,6 @@ LONGEST_MESSAGE = 300
 FULL_HISTORY = 10_000
 
 
-_NOTHING_TO_DECLARE = Candidates()
-
-
 @dataclass(frozen=True, eq=False)
 class Identification(Summarised):
     """The outcome of :func:`identify`.
@@ -77,9 +73,6 @@ class Identification(Summarised):
         If the budget was spent: how many more episodes and seconds the goal would probably take, where that can be told.
     compile_seconds : float
         Time spent on compiling before the run could go on, which is done once per installation.
-    candidates : Candidates
-        If the budget was spent: ``candidates.declarations`` agree with everything that was seen and may help, if they are
-        true.
 
     Examples
     --------
@@ -99,7 +92,6 @@ class Identification(Summarised):
     seed: int
     forecast: Forecast | None = None
     compile_seconds: float = 0.0
-    candidates: Candidates = _NOTHING_TO_DECLARE
 
     @property
     def best_estimate(self) -> Policy:
@@ -240,12 +232,6 @@ class Loop:
         history = np.concatenate(self.state.history[-_RECENT:])
         batch = (lambda played: EVERY_CHUNK) if self._compiled() else self._batch
         return forecast_of(history, self.state.problem.eps, self.clock, batch)
-
-    def candidates(self) -> Candidates:
-        """The declarations that were not made: true of the model, or in agreement with all that was seen."""
-        if isinstance(self.source, FiniteMDP):
-            return true_of(self.source, self.settings.declared)
-        return fitting(self.state.counts, self.settings.declared)
 
     def _check_assumptions(self, bounds: Bounds) -> None:
         """End the run if what was seen speaks against what is assumed."""
@@ -420,7 +406,6 @@ class Loop:
             policy=certificate.policy,
             episodes=state.counts.episodes,
             stopped=stopped,
-            candidates=_NOTHING_TO_DECLARE if stopped else self.candidates(),
             certificate=certificate,
             history=np.concatenate(state.history),
             seconds=self.elapsed(),

@@ -1,8 +1,9 @@
-"""Progress on stderr: a bar on a terminal, a bar in a notebook, and elsewhere a line of text now and then."""
+"""Progress on stderr: a bar on a terminal and in a notebook, and elsewhere a line of text now and then."""
 
 from __future__ import annotations
 
 import math
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,43 +13,42 @@ from typing import Any, Self
 from entropic_bpi.compile.decorators import compile_clock
 from entropic_bpi.tools.text import duration
 
-_REFRESH_SECONDS = 0.2
+_REFRESH_SECONDS, _BAR_WIDTH = 0.2, 20
 _COMPILING = "compiling, which is done once …"
 # When text is printed first, and how far two such lines are apart at most.
 _FIRST_LINE_SECONDS, _LAST_LINE_SECONDS = 10.0, 60.0
 
 
 class Progress:
-    """Shows how far something has come, in words and as a part of the whole.
+    """Shows how far something has come, in words and as a part of the whole, and when code is compiled.
 
     Parameters
     ----------
     shown : bool or None
-        None: if stderr is a terminal.
+        None: on a terminal and in a notebook.
     """
 
-    def __init__(self, shown: bool | None) -> None:
-        self.shown = sys.stderr.isatty() if shown is None else shown
+    def __init__(self, shown: bool | None = None) -> None:
+        self.shown = shown
         self.refreshed = time.perf_counter()
-        self.words: Callable[[], str] = lambda: "starting …"
         self.part, self.told = 0.0, False
         self.line: Any = None
 
     def __enter__(self) -> Self:
-        if self.shown:
-            self.line = _NotebookBar() if _in_notebook() else _Bar() if sys.stderr.isatty() else _Lines()
+        watched = sys.stderr.isatty() or _in_notebook()
+        if self.shown or (watched and self.shown is None):
+            self.line = _Bar() if watched else _Lines()
         compile_clock.observers.append(self._tell_of_compiling)
         return self
 
     def __exit__(self, *error: object) -> None:
         compile_clock.observers.remove(self._tell_of_compiling)
         if self.line is not None:
-            self.line.stop(self.words, self.part)
+            self.line.stop()
 
     def update(self, words: Callable[[], str], part: float) -> None:
         """Show this, unless something was shown just before; ``words`` are asked for only if they are shown."""
-        self.words, self.part = words, part
-        now = time.perf_counter()
+        self.part, now = part, time.perf_counter()
         if self.line is not None and now - self.refreshed >= _REFRESH_SECONDS:
             self.refreshed = now
             self.line.update(words(), part)
@@ -58,18 +58,6 @@ class Progress:
         if not self.told and self.line is not None and not isinstance(self.line, _Lines):
             self.told = True
             self.line.update(_COMPILING, self.part)
-
-
-class CompileNotice(Progress):
-    """Says once, on a terminal or in a notebook, that code is compiled while the block runs."""
-
-    def __init__(self) -> None:
-        super().__init__(False)
-
-    def _tell_of_compiling(self) -> None:
-        if not self.told and (sys.stderr.isatty() or _in_notebook()):
-            print(_COMPILING, file=sys.stderr, flush=True)
-        self.told = True
 
 
 class RunProgress(Progress):
@@ -121,23 +109,19 @@ def _in_notebook() -> bool:
 
 
 class _Bar:
-    """For terminals: one line that changes, and is gone in the end."""
+    """For terminals and notebooks: one line that changes, and is gone in the end."""
 
     def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, TextColumn
-        from rich.progress import Progress as RichProgress
-
-        columns = BarColumn(bar_width=20), TextColumn("{task.description}", markup=False)
-        self.bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
-        self.task = self.bar.add_task("starting …", total=1.0)
-        self.bar.start()
+        self.width = 0
 
     def update(self, words: str, part: float) -> None:
-        self.bar.update(self.task, description=words, completed=part)
+        done = round(_BAR_WIDTH * part)
+        text = f"{'━' * done}{'╌' * (_BAR_WIDTH - done)} {words}"[: shutil.get_terminal_size().columns - 1]
+        print(f"\r{text:{self.width}}", end="", file=sys.stderr, flush=True)
+        self.width = len(text)
 
-    def stop(self, words: Callable[[], str], part: float) -> None:
-        self.bar.stop()
+    def stop(self) -> None:
+        print(f"\r{'':{self.width}}", end="\r", file=sys.stderr, flush=True)
 
 
 class _Lines:
@@ -157,22 +141,5 @@ class _Lines:
             self.due = elapsed + min(max(_FIRST_LINE_SECONDS, elapsed / 2), _LAST_LINE_SECONDS)
             print(f"{elapsed:.0f} s: {words}", file=sys.stderr, flush=True)
 
-    def stop(self, words: Callable[[], str], part: float) -> None:
+    def stop(self) -> None:
         """There is nothing to clear."""
-
-
-class _NotebookBar:
-    """A bar below the cell, drawn again in its place, where it stays."""
-
-    def __init__(self) -> None:
-        from IPython.display import HTML, display
-
-        self.html = HTML
-        self.place = display(HTML("starting …"), display_id=True)
-
-    def update(self, words: str, part: float) -> None:
-        bar = f'<progress value="{part:.3f}" max="1" style="width: 16em; vertical-align: middle"></progress>'
-        self.place.update(self.html(f"{bar} {words}"))
-
-    def stop(self, words: Callable[[], str], part: float) -> None:
-        self.update(words(), part)

@@ -35,8 +35,8 @@ _NOISE = (
     "for such a state and action (law=), or leave out noise="
 )
 _STEPS = (
-    "transitions are not the same at every step: look at {}. {}. Give stationary=False (--no-stationary): the episodes of "
-    "the checkpoint or the log are kept, and counted step by step"
+    "transitions are not the same at every step: look at {}. {}. Start a run with stationary=False (--no-stationary), which "
+    "counts step by step"
 )
 _IMPOSSIBLE = (
     "the episodes earned more than is possible: their returns show a value of at least {:g}, the counts of at most {:g}. "

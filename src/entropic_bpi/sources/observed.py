@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,8 +19,6 @@ import numpy as np
 from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, Batch
 from entropic_bpi.sources.environment import Environment
-from entropic_bpi.sources.log import Log
-from entropic_bpi.sources.logs.lines import PARTS
 
 LONGEST_EPISODE = 1000
 """Episodes are left after this many steps."""
@@ -34,7 +32,7 @@ _SEEDED = 100
 
 @dataclass
 class Observed:
-    """What was seen of an environment or a log.
+    """What was seen of an environment.
 
     Attributes
     ----------
@@ -109,33 +107,6 @@ def observe(environment: Environment, *, seconds: float, episodes: int | None, s
     seen.seconds = time.perf_counter() - began
     _number_the_end(seen)
     return seen
-
-
-def observed_log(log: Log) -> Observed:
-    """Return what a log has seen; its batches are those of the test for changes over time."""
-    key = f"step, state, action, successor, reward, coalesce(previous, {BEFORE_THE_FIRST})"
-    ends = "SELECT count(*) AS steps, bool_or(terminated) AS ended FROM log GROUP BY episode"
-    lengths = log._arrays(f"SELECT steps, ended, count(*) FROM ({ends}) GROUP BY ALL")
-    seen = Observed([str(label) for label in log.states], len(log.actions), steps=log.lines)
-    seen.lengths.update({(n, ENDED if ended else TRUNCATED): k for n, ended, k in _rows(lengths)})
-    batches: dict[float, Batch] = {}
-    for which, state, times in _rows(log._arrays(PARTS.format("state", "step = 0"))):
-        batches.setdefault(which, Batch(Counter(), Counter(), Counter())).starts[state] += times
-        seen.starts[state] += times
-    for which, *visit, times in _rows(log._arrays(PARTS.format(key, "successor IS NOT NULL"))):
-        batches[which].visits[tuple(visit)] += times
-        _, state, action, following, reward, _ = visit
-        seen.outcomes.setdefault((state, action), Counter())[following, reward] += times
-    for batch in batches.values():
-        batch.returns[0.0] += batch.starts.total()
-    # Also of the lines whose next state is not told.
-    ((low, high),) = _rows(log._arrays("SELECT min(reward), max(reward) FROM log"))
-    seen.batches, seen.reward_range = list(batches.values()), (low, high)
-    return seen
-
-
-def _rows(columns: list[np.ndarray]) -> Iterator[tuple[Any, ...]]:
-    return zip(*(column.tolist() for column in columns), strict=True)
 
 
 def _number_the_end(seen: Observed) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.parts.mechanics import OutcomeTable, Partitioned
 from entropic_bpi.problem.declarations import INFO, Declarations
-from entropic_bpi.problem.known_rewards import key_in_numbers, with_known_rewards
+from entropic_bpi.problem.known_rewards import index_or_end, key_in_numbers, with_known_rewards
 from entropic_bpi.problem.masks import masks_of, numbered_starts, offered_masks
 from entropic_bpi.problem.noise import Noise
 from entropic_bpi.problem.rows import Compressed, rows_of_mask
@@ -24,7 +24,6 @@ from entropic_bpi.problem.sentences import SAME_REWARD
 from entropic_bpi.sources.spaces import DiscoveredStates, FiniteSpace
 from entropic_bpi.tools.checks import ask
 from entropic_bpi.tools.text import shown
-from entropic_bpi.types import END
 
 
 def in_numbers(
@@ -76,7 +75,8 @@ def declared_rows(states: FiniteSpace, actions: FiniteSpace, successors: Any, *,
         return rows_of_mask(successors, shape, expected)
     entries: dict[tuple[int, ...], Any] = {}
     if isinstance(successors, Mapping):
-        entries = {key_in_numbers("successors", key, states, actions): value for key, value in successors.items()}
+        number = states.index, actions.index
+        entries = {key_in_numbers("successors", key, *number): value for key, value in successors.items()}
     rows: list[list[int]] = []
     for pair in np.ndindex(states.size, actions.size):
         s, a = states.element(pair[0]), actions.element(pair[1])
@@ -96,7 +96,7 @@ def _numbered(states: FiniteSpace, following: Any, where: str) -> list[int]:
         raise InvalidProblemError(f"{where} must be a list of states, got {shown(following)}")
     found = []
     for y in following:
-        found.append(states.size if y is END else states.index(y))
+        found.append(index_or_end(states)(y))
         if found[-1] < 0:
             raise InvalidProblemError(f"{where} must be elements of the observation space or END, got {shown(y)}")
     if not found:
@@ -109,7 +109,7 @@ def noise_in_numbers(noise: Noise, states: FiniteSpace, actions: FiniteSpace) ->
     return noise.read(
         map(states.element, range(states.size)),
         map(actions.element, range(actions.size)),
-        lambda state: states.size if state is END else states.index(state),
+        index_or_end(states),
     )
 
 

@@ -25,10 +25,9 @@ from entropic_bpi.model.return_law import ReturnLaw, return_law
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.risk import Entropic
 from entropic_bpi.runs.appraisal.measures import MEASURES, Measure, read_measures
-from entropic_bpi.runs.certification import CollectedData, check_learned, evidence_of, read_policy
-from entropic_bpi.runs.progress import CompileNotice
+from entropic_bpi.runs.certification import CollectedData, evidence_of, read_policy
+from entropic_bpi.runs.progress import Progress
 from entropic_bpi.tools.checks import check_integer, check_path
 from entropic_bpi.tools.files import write_text_atomically
 
@@ -84,7 +83,7 @@ class Appraisal:
     differences : list of Difference
         Bounds of what one policy has more than another, for each measure and pair of policies.
     bands : dict
-        Bounds of the law of the return of each policy, by name; empty where rewards are random.
+        Bounds of the law of the return of each policy, by name.
     policies : dict
         The policies, arrays ``(H, S)``, by name.
     delta : float or None
@@ -193,11 +192,6 @@ class Appraisal:
         Figure
             The Matplotlib figure.
 
-        Raises
-        ------
-        InvalidProblemError
-            If rewards are random: nothing is known of the law of the return.
-
         Examples
         --------
         >>> import entropic_bpi as eb
@@ -208,8 +202,6 @@ class Appraisal:
         """
         import entropic_bpi
 
-        if not self.bands:
-            raise InvalidProblemError("of random rewards the law is not known: there is nothing to draw")
         return entropic_bpi.report.draw_laws(self)
 
     def save(self, path: str | Path) -> None:
@@ -276,7 +268,7 @@ def appraise(
 
     Parameters
     ----------
-    evidence : Identification, Certificate, Counts, Log, table, problem file or FiniteMDP
+    evidence : Identification, Certificate, Counts, Log, problem file or FiniteMDP
         The data, as :func:`entropic_bpi.certify` takes them; or a known model, for which the values are exact.
     policies : mapping of names to policies
         Each an array ``(H, S)``; the action for each state, as a mapping or a function; a :class:`entropic_bpi.Policy`; or a
@@ -304,7 +296,7 @@ def appraise(
     Raises
     ------
     InvalidProblemError
-        If a measure cannot be certified: random rewards are learned for one risk parameter only.
+        If rewards are random: they are learned for one risk only, whose values ``certify(…, policies=…)`` compares.
 
     Examples
     --------
@@ -325,48 +317,35 @@ def appraise(
     if isinstance(evidence, FiniteMDP):
         words = {name: declarations[name] for name in ("title", "unit") if declarations.get(name) is not None}
         return replace(_exact(evidence, policies, asked, bins), **Declarations(**words).given())
-    risk, rewards = _risk_of(evidence, asked, declarations), declarations.pop("rewards", None)
-    given = {"beta": None, "risk": risk, "eps": None, "delta": delta, "states": states, **declarations}
-    with CompileNotice():
+    rewards = declarations.pop("rewards", None)
+    given = {"beta": 0.0, "risk": None, "eps": None, "delta": delta, "states": states, **declarations}
+    with Progress():
         data = evidence_of(evidence, given, rewards)
+        if data.problem.random_rewards:
+            raise InvalidProblemError(
+                "random rewards are learned for one risk: certify(…, policies=…) compares its values"
+            )
         planned = {str(name): read_policy(policy, data) for name, policy in policies.items()}
         found = _certified(data, planned, asked, bins)
     return replace(found, history=getattr(evidence, "history", None))
-
-
-def _risk_of(evidence: Any, measures: list[Measure], declarations: Mapping[str, Any]) -> Any:
-    """The risk of the certificate: the mean; or, of random rewards, the one that they were learned for, or are."""
-    problem = getattr(getattr(evidence, "certificate", evidence), "problem", None)
-    if isinstance(problem, Problem):
-        return problem.risk if problem.random_rewards else Entropic(0.0)
-    first = next((measure.risk for measure in measures if measure.risk is not None), None)
-    return first if declarations.get("reward_law", "fixed") != "fixed" and first is not None else Entropic(0.0)
 
 
 def _certified(
     data: CollectedData, planned: dict[str, np.ndarray], measures: list[Measure], bins: int | None
 ) -> Appraisal:
     """The bounds of measures from counts."""
-    problem, counts = data.problem, data.counts
+    problem, counts, base = data.problem, data.counts, KL(data.problem)
+    step = step_of_grid(problem, counts, bins)
+    tails = {name: tails_of(base, counts, policy, step) for name, policy in planned.items()}
     risks = {measure.text: measure.risk for measure in measures if measure.risk is not None}
-    for risk in risks.values():
-        check_learned(problem, risk)
-    at = problem.risk if problem.random_rewards else Entropic(0.0)
-    base: Any = methods.make("kl", replace(problem, risk=at), {}, 0)
-    step, tails = None, {}
-    tabulated = not problem.random_rewards and isinstance(base, KL)
-    if tabulated or len(risks) < len(measures):
-        step = step_of_grid(problem, counts, bins) if tabulated else None
-        method = base if isinstance(base, KL) else KL(problem.at(0.0, problem.eps))
-        tails = {name: tails_of(method, counts, policy, step or 1.0) for name, policy in planned.items()}
-    named = {
+    named: dict[str, Any] = {
         text: base if risk == problem.risk else methods.make("kl", replace(problem, risk=risk), {}, 0)
         for text, risk in risks.items()
     }
     table, cells = [], []
     for name, policy in planned.items():
         for measure in measures:
-            ends, covered = _interval(measure, named.get(measure.text), counts, policy, tails.get(name))
+            ends, covered = _interval(measure, named.get(measure.text), counts, policy, tails[name])
             table.append(_row(name, measure, *ends))
             if covered is not None:
                 cells.append({"policy": name, "measure": measure.text, "cells": encode_cells(covered)})
@@ -377,7 +356,7 @@ def _certified(
         and np.isfinite(ends := difference(own, counts, planned[one], planned[other])).all()
     ]
     candidate = next(iter(planned.values()))
-    claim = base.bounds_of(counts, candidate, **({"pairs": False} if isinstance(base, KL) else {}))
+    claim = base.bounds_of(counts, candidate, pairs=False)
     return Appraisal(
         table=table,
         differences=_differences(table, measures, direct),
@@ -392,7 +371,7 @@ def _certified(
 
 
 def _interval(
-    measure: Measure, method: Any, counts: Counts, policy: np.ndarray, tails: Tails | None
+    measure: Measure, method: Any, counts: Counts, policy: np.ndarray, tails: Tails
 ) -> tuple[tuple[float, float], Any]:
     """Bounds of one measure and, of an entropic value at risk, the cells behind them."""
     if measure.kind == "evar":
@@ -400,10 +379,9 @@ def _interval(
         return (claim.lower, claim.upper), claim.cells
     if method is not None:
         ends = method.interval_of(counts, policy)
-        if measure.kind == "mean" and tails is not None:  # both hold; on a lattice the second has no error
+        if measure.kind == "mean":  # both hold; on a lattice the second has no error
             ends = max(ends[0], tails.mean[0]), min(ends[1], tails.mean[1])
         return ends, None
-    assert tails is not None
     kinds = {"cvar": tails.cvar, "quantile": tails.quantile, "below": tails.at_most, "above": tails.at_least}
     return kinds[measure.kind](measure.number), None
 

@@ -78,7 +78,7 @@ class Exploration:
 
         Parameters
         ----------
-        rewards : array, function, mapping, path, FiniteMDP or problem file, optional
+        rewards : array, function, mapping or path of a CSV file, optional
             Known rewards, as :func:`entropic_bpi.certify` takes them. Default: those of the model.
         beta : float
             Risk parameter: positive is risk-seeking, negative risk-averse, 0 the expectation.

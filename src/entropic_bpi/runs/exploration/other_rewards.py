@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.known_rewards import key_in_numbers
 from entropic_bpi.problem.problem import Problem
+from entropic_bpi.problem.rows import index_by_name
 from entropic_bpi.sources.logs.labels import labels_behind
-from entropic_bpi.sources.opening import as_problem_file, open_problem
 from entropic_bpi.tools.checks import check_finite, check_range
 from entropic_bpi.tools.files import text_of_cell
 from entropic_bpi.tools.text import shown
@@ -41,7 +41,7 @@ def with_rewards(
     """Return the problem and its counts with other, known rewards, and what these are called.
 
     ``labels`` are those of the states and the actions. ``given`` is an array, a function of state, action and next state, a
-    table of the rewards that change (a mapping or a CSV file), or the model, problem file or array file that has them.
+    table of the rewards that change (a mapping or a CSV file).
     """
     if problem.random_rewards:
         raise InvalidProblemError("rewards= is for known rewards; here random rewards were learned, as they were paid")
@@ -51,7 +51,7 @@ def with_rewards(
         raise InvalidProblemError("rewards= is not supported with noise=, whose outcomes have their own rewards")
     if reward_range is not None and not problem.black_box_rewards:
         raise InvalidProblemError("reward_range= is for environments and logs; of a model all rewards are known")
-    given, name = _opened(given)
+    given, name = _named(given)
     if problem.black_box_rewards:
         ends = _range_for(problem, given, reward_range)
         problem, transitions = _paid(problem, transitions, _read(problem, labels, given), ends)
@@ -61,41 +61,27 @@ def with_rewards(
     return problem, transitions, name
 
 
-def _opened(given: Any) -> tuple[Any, str]:
-    """Return rewards that may be in a file, and what they are called."""
+def _named(given: Any) -> tuple[Any, str]:
+    """Return rewards, of which a table may be in a CSV file, and what they are called."""
     if isinstance(given, (str, Path)):
-        opened, _ = _opened(as_problem_file(given) or _read_file(Path(given)))
-        return opened, f"those of {Path(given).name}"
-    file = as_problem_file(given)
-    if file is not None:
-        given, _ = open_problem(file, {})
-        if not isinstance(given, FiniteMDP):
-            raise InvalidProblemError("the problem file names no model: its rewards are learned, not known")
-    if isinstance(given, FiniteMDP):
-        return given, "those of a model"
+        return _read_file(Path(given)), f"those of {Path(given).name}"
     if isinstance(given, Mapping):
         return given, "a table of changes"
     return given, f"the function {getattr(given, '__name__', shown(given))}" if callable(given) else "an array"
 
 
-def _read_file(path: Path) -> Any:
-    """Return the array, the model or the table of a file."""
+def _read_file(path: Path) -> dict[tuple[str, ...], float]:
+    """Return the table of a CSV file."""
     if not path.exists():
         raise InvalidProblemError(f"no such file: {path}")
     try:
-        if path.suffix == ".npy":
-            return np.load(path, allow_pickle=False)
-        if path.suffix != ".csv":
-            return FiniteMDP.load(path)
         lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines(), restval=""))
         columns = [column for column in _COLUMNS if lines and column in lines[0]]
-        if columns[:2] != ["state", "action"] or "reward" not in lines[0]:
-            raise InvalidProblemError(f"{path} needs the columns state, action, reward and, if it matters, next_state")
         table = {tuple(text_of_cell(line[column]) for column in columns): float(line["reward"]) for line in lines}
-    except InvalidProblemError:
-        raise
-    except (ValueError, EOFError, csv.Error) as error:
-        raise InvalidProblemError(f"{path} cannot be read as rewards: {error}") from None
+    except (OSError, KeyError, ValueError, csv.Error) as error:
+        raise InvalidProblemError(f"{path} cannot be read as a table of rewards: {error!r}") from None
+    if columns[:2] != ["state", "action"]:
+        raise InvalidProblemError(f"{path} needs the columns state, action, reward and, if it matters, next_state")
     if len(table) < len(lines):
         raise InvalidProblemError(f"{path} lists the same {', '.join(columns)} twice")
     return table
@@ -103,21 +89,23 @@ def _read_file(path: Path) -> Any:
 
 def _read(problem: Problem, labels: tuple[Sequence[Any], Sequence[Any]], given: Any) -> _Rewards:
     """Return the rewards of a mapping, a function or an array by the numbers of states, actions and next states."""
-    states, actions = labels
+    states, actions = labels[0], labels_behind(map(str, labels[1]))
     if problem.black_box_rewards:
         states = _observations(states, problem.n_states - 1)
     if isinstance(given, Mapping):
-        numbers = _numbered(states, problem.labels[0]), _numbered(actions, problem.labels[1])
-        listed = {_key(key, *numbers): check_finite(f"rewards[{key}]", value) for key, value in given.items()}
+        number = index_by_name(problem.labels[0], states), index_by_name(problem.labels[1], actions)
+        listed = {
+            key_in_numbers("rewards", key, *number, following=True): check_finite(f"rewards[{key}]", value)
+            for key, value in given.items()
+        }
 
         def reward(s: int, a: int, y: int) -> float:
             return listed.get((s, a, y), listed.get((s, a), math.nan))
 
     elif callable(given):
-        known = labels_behind(map(str, actions))
 
         def reward(s: int, a: int, y: int) -> float:
-            place = states[s], known[a], states[y]
+            place = states[s], actions[a], states[y]
             return check_finite(f"rewards{place}", given(*place))
 
     else:
@@ -132,23 +120,6 @@ def _observations(states: Sequence[Any], n: int) -> list[Any]:
     if observed and all(isinstance(state, str) for state in observed):
         observed = labels_behind(observed)
     return [*observed, *[None] * (n - len(observed)), END]
-
-
-def _numbered(labels: Sequence[Any], names: Sequence[str]) -> dict[Any, int]:
-    numbers: dict[Any, int] = {str(name): i for i, name in enumerate(names)}
-    return numbers | {label: i for i, label in enumerate(labels) if label is not None and label.__hash__}
-
-
-def _key(given: Any, states: dict[Any, int], actions: dict[Any, int]) -> tuple[int, ...]:
-    """Return the numbers of ``(state, action)`` or ``(state, action, next state)``, given by labels or their names."""
-    if not isinstance(given, tuple) or len(given) not in (2, 3):
-        raise InvalidProblemError(f"rewards: {shown(given)} is neither (state, action) nor (state, action, next state)")
-    found = []
-    for what, table, part in zip(("state", "action", "state"), (states, actions, states), given, strict=False):
-        if part not in table and str(part) not in table:
-            raise InvalidProblemError(f"rewards: there is no {what} {shown(part)}")
-        found.append(table[part if part in table else str(part)])
-    return tuple(found)
 
 
 def _array(problem: Problem, given: Any) -> np.ndarray:
@@ -215,12 +186,6 @@ def _paid(
 
 def _known(problem: Problem, labels: tuple[Sequence[Any], Sequence[Any]], given: Any) -> Problem:
     """Return the problem of a model with other rewards."""
-    if isinstance(given, FiniteMDP):
-        if (given.n_states, given.n_actions, given.horizon) != (problem.n_states, problem.n_actions, problem.horizon):
-            raise InvalidProblemError("rewards: the model has other sizes or another horizon than the one of the data")
-        if given.rewards is None:
-            raise InvalidProblemError("rewards: give the rewards of a sparse model as an array or a table")
-        given = given.rewards
     if problem.rewards is not None and not (isinstance(given, Mapping) or callable(given)):
         table = _array(problem, given)
         if table.shape[3] == 1:

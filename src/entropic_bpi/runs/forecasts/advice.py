@@ -7,10 +7,8 @@ One that agrees need not be true: that is for the user to know. What it would br
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -24,21 +22,7 @@ from entropic_bpi.types import Transitions
 _NARROW = 0.9
 
 
-class Candidates(NamedTuple):
-    """Declarations that could be made.
-
-    Attributes
-    ----------
-    declarations : tuple of dict
-    seen : Seen or None
-        What they agree with; None if they are true of a model.
-    """
-
-    declarations: tuple[dict[str, Any], ...] = ()
-    seen: Seen | None = None
-
-
-def true_of(mdp: FiniteMDP, declared: Declarations) -> Candidates:
+def true_of(mdp: FiniteMDP, declared: Declarations) -> list[dict[str, Any]]:
     """What is true of a model and was not declared."""
     found: list[dict[str, Any]] = []
     if mdp.stationary and mdp.horizon > 1 and not (declared.stationary or declared.noise) and declared.discount is None:
@@ -49,7 +33,7 @@ def true_of(mdp: FiniteMDP, declared: Declarations) -> Candidates:
         most = most_successors(mdp)
         if declared.max_successors is None and most < mdp.n_states:
             found.append({"max_successors": most})
-    return Candidates(tuple(found))
+    return found
 
 
 def most_successors(mdp: FiniteMDP) -> int:
@@ -57,86 +41,31 @@ def most_successors(mdp: FiniteMDP) -> int:
     return max(int(np.diff(mdp.step_rows(h).indptr).max()) for h in range(1 if mdp.stationary else mdp.horizon))
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What the transitions of an environment say, whatever the numbers of its states.
-
-    Attributes
-    ----------
-    starts, states : set of str
-        Names of the first states, and of all states but the end.
-    outcomes : set
-        The different ones: state, action, next state and, if rewards are fixed, reward.
-    one_reward : bool
-        Whether every state, action and next state had one reward.
-    returns : (float, float)
-        The smallest and the largest return along the transitions, whichever way they are put together.
-    """
-
-    starts: set[str]
-    states: set[str]
-    outcomes: set[tuple[str, int, str, float]]
-    one_reward: bool
-    returns: tuple[float, float]
-
-    @classmethod
-    def of(cls, counts: Counts) -> Seen:
-        problem, seen = counts.problem, counts.transitions()
-        names, first = np.array(problem.state_names), _first_states(problem, seen)
-        played = seen.rows < problem.n_rows - int(problem.artificial)
-        states, actions = np.divmod(seen.rows[played], problem.n_actions)
-        successors, paid = seen.successors[played], seen.rewards[played] * (not problem.random_rewards)
-        columns = names[states % problem.n_states], actions, names[successors], paid
-        pairs = set(zip(seen.rows[played], successors, strict=True))
-        upper = seen.upper if len(seen.upper) else seen.rewards
-        return cls(
-            starts=set(names[first].tolist()),
-            states=set(names[[*first, *successors[successors < problem.n_states - 1]]].tolist()),
-            outcomes=set(zip(*(column.tolist() for column in columns), strict=True)),
-            one_reward=len(pairs) == len(successors) and bool((upper == seen.rewards).all()),
-            returns=returns_along(problem, seen),
-        )
-
-    def __or__(self, other: Seen) -> Seen:
-        return Seen(
-            self.starts | other.starts,
-            self.states | other.states,
-            self.outcomes | other.outcomes,
-            self.one_reward and other.one_reward,
-            (min(self.returns[0], other.returns[0]), max(self.returns[1], other.returns[1])),
-        )
-
-    @property
-    def tightest(self) -> dict[str, Any]:
-        """The declarations that agree with all this and say most; None where none does."""
-        return {
-            "start": "fixed" if len(self.starts) == 1 else None,
-            "stationary": True,
-            "reward_law": "fixed" if self.one_reward else None,
-            "max_states": len(self.states),
-            "max_successors": max(Counter(outcome[:2] for outcome in self.outcomes).values()),
-            "return_range": self.returns,
-        }
-
-
-def fitting(counts: Counts, declared: Declarations) -> Candidates:
+def fitting(counts: Counts, declared: Declarations) -> list[dict[str, Any]]:
     """What agrees with all transitions that were seen of an environment and was not declared."""
     if not counts.episodes:
-        return Candidates()
-    seen, problem = Seen.of(counts), counts.problem
+        return []
+    problem, seen = counts.problem, counts.transitions()
+    n, first, played = problem.n_states, _first_states(problem, seen), seen.rows < problem.n_rows - problem.artificial
+    rows, successors, paid = (column[played] for column in (seen.rows, seen.successors, seen.rewards))
+    states = len(np.union1d(first, successors[successors < n - 1]))
+    outcomes = np.column_stack([rows % (n * problem.n_actions), successors, paid * (not problem.random_rewards)])
+    most = np.unique(np.unique(outcomes, axis=0)[:, 0], return_counts=True)[1].max()
+    one_reward = len(np.unique(rows * n + successors)) == len(rows) and not (seen.upper > seen.rewards).any()
+    low, high = returns_along(problem, seen)
     fixed, free = declared.reward_law in (None, "fixed"), declared.successors is None and declared.noise is None
     whole = declared.return_range is None and declared.discount is None and fixed
-    useful = {
-        "start": declared.start is None,
-        "stationary": declared.stationary is False,
-        "reward_law": not fixed,
-        "max_states": free and len(seen.states) < problem.n_states - 1,
-        "max_successors": free and declared.max_successors is None,
+    narrow = 0 < high - low < _NARROW * problem.return_spread
+    useful: dict[str, tuple[Any, bool]] = {
+        "start": ("fixed", declared.start is None and len(np.unique(first)) == 1),
+        "stationary": (True, declared.stationary is False),
+        "reward_law": ("fixed", one_reward and not fixed),
+        "max_states": (states, free and states < n - 1),
+        "max_successors": (int(most), free and declared.max_successors is None),
         # Not the range of the rewards: one that is still to be found may lie outside, and nothing would look for it.
-        "return_range": whole and 0 < seen.returns[1] - seen.returns[0] < _NARROW * problem.return_spread,
+        "return_range": ((low, high), whole and narrow),
     }
-    found = ({name: value} for name, value in seen.tightest.items() if useful[name] and value is not None)
-    return Candidates(tuple(found), seen)
+    return [{name: value} for name, (value, fits) in useful.items() if fits]
 
 
 def all_together(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

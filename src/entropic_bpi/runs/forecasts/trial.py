@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.runs.forecasts.advice import Candidates, Seen, all_together
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.runs.forecasts.advice import all_together, fitting, true_of
 from entropic_bpi.runs.forecasts.timings import Forecast, between, count
 from entropic_bpi.runs.identification import identify, refuse_renamed, start_run
 from entropic_bpi.runs.loop import Loop
@@ -233,7 +234,16 @@ def forecast(
     episodes = None if trial_episodes is None else check_integer("trial_episodes", trial_episodes)
     source, settings = Settings.read(source, **arguments, max_seconds=seconds, max_episodes=episodes)
     first, trial = _run_trial(source, settings)
-    return RunForecast(trial, measured(source, settings, first.candidates(), trial))
+    true, declared = isinstance(source, FiniteMDP), first.settings.declared
+    found = true_of(source, declared) if true else fitting(first.state.counts, declared)
+    tried = [_tried(source, settings, one, true, trial) for one in (*found, *all_together(found))]
+    # By the factor; without a forecast by the gap, and where the effect is the same what declares less.
+    measured = sorted(
+        filter(None, tried),
+        key=lambda one: (one.factor or (0.0, 0.0), -one.trial.gap, -len(one.declared)),
+        reverse=True,
+    )
+    return RunForecast(trial, tuple(measured))
 
 
 def _run_trial(source: Any, settings: Settings) -> tuple[Loop, TrialRun]:
@@ -248,41 +258,15 @@ def _run_trial(source: Any, settings: Settings) -> tuple[Loop, TrialRun]:
     return loop, TrialRun(played, seconds, float(bounds.certified.gap), reached, until)
 
 
-def measured(source: Any, settings: Settings, candidates: Candidates, without: TrialRun) -> tuple[Declaration, ...]:
-    """Make trial runs with each of the declarations and with all of them, and return those that agree with every run.
-
-    Parameters
-    ----------
-    source : FiniteMDP, environment, id, class or factory
-    settings : Settings
-        With the budget of a trial run.
-    candidates : Candidates
-        Declarations that agree with what was seen so far (:meth:`entropic_bpi.runs.loop.Loop.candidates`).
-    without : TrialRun
-        The run without them.
-
-    Returns
-    -------
-    tuple of Declaration
-        The most helpful first.
-    """
-    found, seen, tried = candidates.declarations, candidates.seen, []
-    for declared in (*found, *all_together(found)):
-        try:
-            loop, trial = _run_trial(source, replace(settings, declared=replace(settings.declared, **declared)))
-        except InvalidProblemError as error:
-            counts = getattr(error, "counts", None)
-        else:
-            counts = loop.state.counts
-            if not loop.state.provenance.ignored:
-                tried.append(Declaration(declared, seen is None, trial, _factor(trial, without)))
-        if seen is not None and counts is not None and counts.episodes:
-            seen |= Seen.of(counts)
-    tightest = {} if seen is None else seen.tightest
-    agreed = [one for one in tried if all(tightest.get(name, value) == value for name, value in one.declared.items())]
-    # By the factor; without a forecast by the gap, and where the effect is the same what declares less.
-    agreed.sort(key=lambda one: (one.factor or (0.0, 0.0), -one.trial.gap, -len(one.declared)), reverse=True)
-    return tuple(agreed)
+def _tried(
+    source: Any, settings: Settings, declared: dict[str, Any], true: bool, without: TrialRun
+) -> Declaration | None:
+    """Make a trial run with a declaration; None if the run contradicts it, or makes no use of it."""
+    try:
+        loop, trial = _run_trial(source, replace(settings, declared=replace(settings.declared, **declared)))
+    except InvalidProblemError:
+        return None
+    return None if loop.state.provenance.ignored else Declaration(declared, true, trial, _factor(trial, without))
 
 
 def _factor(trial: TrialRun, without: TrialRun) -> tuple[float, float] | None:

@@ -176,10 +176,8 @@ def fall_of_the_gap(history: np.ndarray, eps: float, unit: str | None) -> Drawin
     return drawing
 
 
-def laws_of_policies(appraisal: Appraisal) -> Drawing | None:
-    """Draw the bounds of the laws of the return of all policies; None where rewards are random."""
-    if not appraisal.bands:
-        return None
+def laws_of_policies(appraisal: Appraisal) -> Drawing:
+    """Draw the bounds of the laws of the return of all policies."""
     unit = "" if appraisal.unit is None else f" ({name(appraisal.unit)})"
     drawing = Drawing(
         Axis(f"return of an episode{unit}", *value_range(appraisal)),
