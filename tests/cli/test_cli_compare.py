@@ -101,34 +101,6 @@ def test_an_unknown_option_is_refused():
         compare_regret(mdp, ["rovi"], beta=1, episodes=10, seeds=1, colour="red")
 
 
-# -- as few runs as it takes -----------------------------------------------------------------------------------------
-
-
-def test_learners_are_told_apart_with_seeds_of_their_own(tmp_path):
-    words = ["risky-bridge", "--beta", "1", "--episodes", "300", "--scale", "0.1", "--learners", "rovi,rsvi,rsvi2"]
-    result = invoke(*words, "--sequential", "--batch", "8", "--seeds", "16", "--workers", "1", "--out", tmp_path)
-    assert result.exit_code == 0, result.output
-    found = {(row["first"], row["second"]): row for row in table(tmp_path / "verdicts.csv")}
-    assert list(found) == [("rovi", "rsvi"), ("rovi", "rsvi2"), ("rsvi", "rsvi2")]
-    rows = table(tmp_path / "regret.csv")
-    finals = {(row["learner"], int(row["seed"])): float(row["regret"]) for row in rows if row["episodes"] == "300"}
-    seeds = [seed for _, seed in finals]
-    assert len(set(seeds)) == len(seeds)
-    alone = eb.run("rsvi", eb.instances.risky_bridge(), beta=1, episodes=300, scale=0.1, seed=4)
-    assert finals["rsvi", 4] == alone.regret[-1]
-    runs = {
-        name: [score for (other, _), score in finals.items() if other == name] for name in ("rovi", "rsvi", "rsvi2")
-    }
-    for (first, second), row in found.items():
-        known = int(row["runs"])
-        assert known <= min(len(runs[first]), len(runs[second]))
-        if row["lower"]:
-            means = {name: np.mean(runs[name][:known]) for name in (first, second)}
-            assert means[row["lower"]] == min(means.values())
-    assert found["rovi", "rsvi"]["lower"] == "rovi"
-    assert "rovi < rsvi " in result.output
-
-
 # -- stopping --------------------------------------------------------------------------------------------------------
 
 
@@ -187,9 +159,6 @@ def test_the_ancestor_stops_only_for_the_expectation():
     [
         ("--learners rsvi3", "learner must be one of entropic_bpi, rsvi"),
         ("--learners rsvi3 --stop 1", "learner must be one of entropic_bpi, rsvi"),
-        ("--sequential --stop 1", "--sequential compares the regret: leave out --stop"),
-        ("--sequential --learners rovi", "names must be two or more, got ['rovi']"),
-        ("--sequential --batch 2 --seeds 4", "cannot tell 12 learners apart at level 0.05"),
         ("--import no_such_module_anywhere", "imports: No module named 'no_such_module_anywhere'"),
         ("--learners ,", "--learners must be names separated by commas, got ','"),
         ("--episodes 0", "episodes must be at least 1, got 0"),

@@ -4,7 +4,6 @@ import signal
 import sys
 import time
 import tracemalloc
-from functools import partial
 
 import numpy as np
 import pytest
@@ -109,13 +108,6 @@ CALLS = {
     "compare_regret": (
         compare.compare_regret,
         {"mdp": BRIDGE, "learners": ["rsvi2"], "beta": 1.0, "episodes": 3, "seeds": 1, "delta": 0.1, "workers": 1},
-    ),
-    "compare_sequentially": (
-        partial(compare.compare_sequentially, workers=1),
-        {
-            "mdp": BRIDGE, "learners": ["rsvi2", "rovi"], "beta": 1.0, "episodes": 3, "seeds": 8, "batch": 8,
-            "level": 0.1,
-        },
     ),
     "compare_stopping": (
         compare.compare_stopping,

@@ -25,7 +25,7 @@ from entropic_bpi.errors import CertificateError, InvalidProblemError
 from entropic_bpi.model.formats.registry import FORMATS, OBJECTS
 from entropic_bpi.show.files import certificate_in
 from entropic_bpi.show.words import Rounding, ascii_minus
-from entropic_bpi.tools.workers import processors
+from entropic_bpi.tools.checks import processors
 
 _PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "matplotlib", "typer", "rich")
 # What comes with an extra, by the extra's name.

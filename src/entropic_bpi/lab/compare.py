@@ -1,10 +1,9 @@
 r"""Compare learners: their regret over seeds, or the episodes that they need until a certificate.
 
 The runs are carried out by the engine of the sweeps (``entropic_bpi.lab.experiments.engine``). The seed of every run is
-fixed in advance, so results do not depend on the number of processes. Kernels are compiled before a run is timed. The
-number of seeds is given, or found on the way by :func:`compare_sequentially`, which stops when the learners differ.
+fixed in advance, so results do not depend on the number of processes. Kernels are compiled before a run is timed.
 
-All three functions take the same options:
+Both functions take the same options:
 
 - ``delta``, ``scale``: as in :func:`entropic_bpi.run`, by default 0.1 and 1;
 - ``workers``: number of processes, by default one per core; 1 computes in this process;
@@ -26,19 +25,15 @@ from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.lab.experiments.engine import new_engine
 from entropic_bpi.lab.experiments.spec import RunSpec
 from entropic_bpi.lab.experiments.statistics import confidence
+from entropic_bpi.lab.experiments.workers import import_modules
 from entropic_bpi.lab.learners import Run, Stop, names, run, run_until
 from entropic_bpi.lab.learners.stopping import STOPPABLE
-from entropic_bpi.lab.sequential import SequentialTest, Verdict
 from entropic_bpi.model.mdp import FiniteMDP, check_model
-from entropic_bpi.tools.checks import check_choice, check_finite, check_integer, check_list, check_memory
-from entropic_bpi.tools.workers import import_modules, processors
+from entropic_bpi.tools.checks import check_choice, check_finite, check_integer, check_list, check_memory, processors
 
 __all__ = [
     "CERTIFYING",
-    "SequentialTest",
-    "Verdict",
     "compare_regret",
-    "compare_sequentially",
     "compare_stopping",
     "confidence",
     "playable",
@@ -87,66 +82,6 @@ def compare_regret(
     """
     comparison = _Comparison(_regret, mdp, beta, {"episodes": check_integer("episodes", episodes)}, **options)
     return comparison.over_seeds(_check_learners(learners), seeds)
-
-
-def compare_sequentially(
-    mdp: FiniteMDP,
-    learners: Sequence[str],
-    *,
-    beta: float,
-    episodes: int,
-    seeds: int = 30,
-    batch: int = 6,
-    level: float = 0.05,
-    **options: Any,
-) -> tuple[dict[str, list[Run]], list[Verdict]]:
-    """Run learners in batches until their regret differs significantly.
-
-    Every learner gets ``batch`` runs. Then the learners of pairs without a significant difference get another batch, up to
-    ``seeds`` runs of each. With probability at least 1 - ``level``, no difference is reported between two learners whose
-    regret has the same distribution (:class:`SequentialTest`). No two runs share a seed: run r of learner i of n has the
-    seed i + n r.
-
-    Parameters
-    ----------
-    mdp, learners, beta, episodes, **options
-        As in :func:`compare_regret`.
-    seeds : int
-        Largest number of runs of a learner.
-    batch : int
-        Runs of each learner between two tests.
-    level : float
-        Probability that any reported difference is wrong.
-
-    Returns
-    -------
-    runs : dict of list of Run
-        The runs of each learner.
-    verdicts : list of Verdict
-        The result of the test for each pair.
-
-    Examples
-    --------
-    >>> import entropic_bpi as eb
-    >>> bridge = eb.instances.risky_bridge()
-    >>> runs, verdicts = compare_sequentially(
-    ...     bridge, ["rsvi2", "rovi"], beta=1.0, episodes=2000, scale=0.1, workers=1
-    ... )
-    >>> [(verdict.lower, verdict.runs) for verdict in verdicts], len(runs["rovi"])
-    ([('rovi', 6)], 6)
-    """
-    comparison = _Comparison(_regret, mdp, beta, {"episodes": check_integer("episodes", episodes)}, **options)
-    batches = check_integer("seeds", seeds) // check_integer("batch", batch)
-    test = SequentialTest(_check_learners(learners), level=level, batch=batch, batches=batches)
-    runs: dict[str, list[Run]] = {name: [] for name in test.names}
-    while wanted := test.wanted:
-        numbers = {name: (test.names.index(name), len(runs[name])) for name in wanted}
-        tasks = [(name, i + len(test.names) * (r + j)) for j in range(batch) for name, (i, r) in numbers.items()]
-        results = comparison.results(tasks, before=sum(map(len, runs.values())))
-        for name, seed in tasks:
-            runs[name].append(results[name, seed])
-        test.add({name: [run.regret[-1] for run in runs[name][-batch:]] for name in wanted})
-    return runs, test.verdicts
 
 
 def compare_stopping(
@@ -263,23 +198,19 @@ class _Comparison:
         check_memory(f"{check_integer('seeds', seeds)} runs of every learner", 10 * seeds)
         learners = list(dict.fromkeys(learners))
         # One seed of every learner comes first, so that a learner that refuses the problem does so at once.
-        results = self.results([(learner, seed) for seed in range(seeds) for learner in learners])
-        return {learner: [results[learner, seed] for seed in range(seeds)] for learner in learners}
-
-    def results(self, tasks: Sequence[tuple[str, int]], before: int = 0) -> dict[tuple[str, int], Any]:
-        """Return the result of each learner and seed."""
+        tasks = [(learner, seed) for seed in range(seeds) for learner in learners]
         options = {**self.settings, "delta": self.delta, "scale": self.scale}
         specs = [RunSpec("model", {}, "learner", name, self.beta, options, seed, self.mdp) for name, seed in tasks]
         workers = min(processors() if self.workers is None else check_integer("workers", self.workers), len(tasks))
         workers = workers if workers > 1 else 0
         engine = new_engine(self.play, _failed, workers=workers, imports=self.imports, progress=self.progress)
         results = {}
-        with closing(engine(specs, before)) as finished:
+        with closing(engine(specs, 0)) as finished:
             for spec, result in finished:
                 results[spec.algorithm, spec.seed] = result
                 if self.done is not None:
                     self.done(spec.algorithm)
-        return results
+        return {learner: [results[learner, seed] for seed in range(seeds)] for learner in learners}
 
 
 def _failed(reason: str) -> NoReturn:

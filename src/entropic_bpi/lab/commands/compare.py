@@ -19,11 +19,9 @@ from entropic_bpi.tools.checks import check_choice
 from entropic_bpi.tools.files import write_csv
 
 if TYPE_CHECKING:
-    from entropic_bpi.lab.compare import Verdict
     from entropic_bpi.lab.learners import Run, Stop
 
-REGRET, PLOT, STOPPING, VERDICTS = "regret.csv", "regret.png", "stopping.csv", "verdicts.csv"
-_SEEDS, _MOST_SEEDS = 5, 30
+REGRET, PLOT, STOPPING = "regret.csv", "regret.png", "stopping.csv"
 _STOPPING_FORM = {"kl_bpi": "identify_kl", "entropic_bpi": "identify_bernstein"}
 _VOID = "with --scale below 1 the learners' certificates are void; those of identify are not affected"
 _STANDING = {
@@ -44,13 +42,10 @@ def compare(
     episodes: int,
     out: Path,
     learners: str | None = None,
-    seeds: int | None = None,
+    seeds: int = 5,
     delta: float = 0.1,
     scale: float = 1.0,
     stop: float | None = None,
-    sequential: bool = False,
-    batch: int = 6,
-    level: float = 0.05,
     imports: list[str] | None = None,
     workers: int | None = None,
     horizon: int | None = None,
@@ -66,17 +61,11 @@ def compare(
 
         entropic-bpi compare risky-bridge --beta -0.5 --episodes 10000000 --stop 0.5 --out stopping
 
-        entropic-bpi compare risky-bridge --beta 1.5 --episodes 100000 --sequential --out apart
-
     The regret is exact: the sum of (best value - value of the policy played) over the episodes. Its table gives the mean
     over the seeds with a 95% interval; regret.csv holds every run, regret.png the mean curves and the range over the seeds.
 
     With --stop the learners that can certify a policy play until they do, beside identify with methods kl and bernstein;
     the table and stopping.csv show which runs were capped at --episodes.
-
-    With --sequential the number of runs is not fixed: after every batch all pairs of learners are tested, a learner
-    that differs significantly from all others stops, and verdicts.csv has the results. With probability at least 1 - LEVEL
-    no difference is reported between two learners whose regret has the same distribution.
 
     Learners: entropic_bpi rsvi rsq rsvi2 rsq2 ucb_advantage rodi_otp rodi_pto rovi bpi_ucbvi kl_bpi generative.
 
@@ -89,33 +78,24 @@ def compare(
     learners : A,B,...
         Which ones. Default: all that take this beta; with --stop all that have a stopping rule.
     seeds
-        Runs of each learner. Default: 5; with --sequential at most so many, 30 unless given.
+        Runs of each learner.
     delta
         Failure probability that the learners are built for.
     scale
         Multiplies every bonus or radius; 1 is the published constant.
     stop : EPS
         Compare the episodes to a certificate of EPS instead.
-    sequential
-        Stop a learner once its regret differs significantly from the others'.
-    batch
-        With --sequential: runs of each learner between two tests.
-    level
-        With --sequential: probability of reporting any difference that does not exist.
     imports : MODULE, --import
         A module that registers learners of your own, from this folder or installed; repeat it for several.
     workers
         Processes. Default: one per core.
     """
-    from entropic_bpi.tools.workers import import_modules
+    from entropic_bpi.lab.experiments.workers import import_modules
 
-    if sequential and stop is not None:
-        raise InvalidProblemError("--sequential compares the regret: leave out --stop")
     import_modules(imports or (), Path.cwd())
     mdp = open_model(source, horizon, param)
-    seeds = seeds if seeds is not None else _MOST_SEEDS if sequential else _SEEDS
     chosen, left_out = _chosen(learners, beta, stop is not None)
-    files = (STOPPING,) if stop is not None else (REGRET, PLOT, VERDICTS) if sequential else (REGRET, PLOT)
+    files = (REGRET, PLOT) if stop is None else (STOPPING,)
     new_folder(out, files)
     options: dict[str, Any] = {"beta": beta, "seeds": seeds, "delta": delta, "scale": scale, "workers": workers}
     options["imports"] = imports or ()
@@ -128,16 +108,10 @@ def compare(
         facts += [line(f"{source}: {goal}"), *([line(_VOID)] if scale < 1 else [])]
         facts += _stopping(stops, left_out, out)
     else:
-        verdicts: list[Verdict] | None = None
-        if sequential:
-            options |= {"batch": batch, "level": level}
-            runs, verdicts = eb.compare.compare_sequentially(mdp, chosen, episodes=episodes, **options)
-            over = f"differences at level {level:g}"
-        else:
-            runs = eb.compare.compare_regret(mdp, chosen, episodes=episodes, **options)
+        runs = eb.compare.compare_regret(mdp, chosen, episodes=episodes, **options)
         facts += data(episodes=episodes)
         facts.append(line(f"{source}: {episodes:,} episodes, beta {beta:g}, scale {scale:g}, {over}"))
-        facts += _regret(runs, verdicts, f"{source}, β = {beta:g}, scale {scale:g}: mean and range of the runs", out)
+        facts += _regret(runs, f"{source}, β = {beta:g}, scale {scale:g}: mean and range of the runs", out)
     facts += [Fact("written", [str(out / name) for name in files]), *written(out, files=files)]
     then = again(context, "forecast", only=("source", "horizon", "param", "beta"))
     eps = suggested_eps(mdp) if stop is None else f"{stop:g}"
@@ -160,8 +134,8 @@ def _chosen(given: str | None, beta: float, stopping: bool) -> tuple[list[str], 
     return chosen, [name for name in wanted or () if name not in chosen]
 
 
-def _regret(runs: Mapping[str, Sequence[Run]], verdicts: Sequence[Verdict] | None, title: str, out: Path) -> list[Fact]:
-    """Write the files of a comparison of regret, and return its tables; ``verdicts`` are those of a sequential one."""
+def _regret(runs: Mapping[str, Sequence[Run]], title: str, out: Path) -> list[Fact]:
+    """Write the files of a comparison of regret, and return its table."""
     from entropic_bpi.lab.compare import confidence
     from entropic_bpi.lab.plots import regret
 
@@ -176,26 +150,11 @@ def _regret(runs: Mapping[str, Sequence[Run]], verdicts: Sequence[Verdict] | Non
     rows: list[tuple[dict[str, Any], dict[str, str]]] = []  # for programs and for people
     for name, each in runs.items():
         mean, half = confidence([run.regret[-1] for run in each])
-        # After a sequential test the mean is biased, so there is no interval.
-        spread = {"half_width": half} if verdicts is None else {"runs": len(each)}
-        words = {"95% interval": _interval(mean, half, ".6g")} if verdicts is None else {"runs": str(len(each))}
-        shown = {"learner": name, "regret": f"{mean:.6g}", **words, "seconds a run": _seconds(each)}
-        rows.append(({"learner": name, "regret": mean, **spread}, shown))
+        shown = {"learner": name, "regret": f"{mean:.6g}", "95% interval": _interval(mean, half, ".6g")}
+        shown["seconds a run"] = _seconds(each)
+        rows.append(({"learner": name, "regret": mean, "half_width": half}, shown))
     ordered = sorted(rows, key=lambda row: float(row[0]["regret"]))
-    found = Fact("learners", [content for content, _ in rows], shown=table_of(shown for _, shown in ordered))
-    return [found] if verdicts is None else [found, _verdicts(verdicts, out)]
-
-
-def _verdicts(verdicts: Sequence[Verdict], out: Path) -> Fact:
-    columns = ("first", "second", "runs", "p_value", "lower")
-    pairs = [(*verdict.pair, verdict.runs, verdict.p_value, verdict.lower) for verdict in verdicts]
-    write_csv(out / VERDICTS, columns, [(*pair[:-1], pair[-1] or "") for pair in pairs])
-    tests = [("pair", "runs of each", "p-value")]
-    for first, second, runs, p_value, lower in sorted(pairs, key=lambda pair: (pair[4] is None, pair[2], pair[3])):
-        relation = f"{lower} < {second if first == lower else first}"
-        words = f"{first} and {second}: no significant difference" if lower is None else relation
-        tests.append((words, str(runs), f"{p_value:.2g}"))
-    return Fact("verdicts", [dict(zip(columns, pair, strict=True)) for pair in pairs], shown=tests)
+    return [Fact("learners", [content for content, _ in rows], shown=table_of(shown for _, shown in ordered))]
 
 
 def _stopping(stops: Mapping[str, Sequence[Stop]], left_out: Sequence[str], out: Path) -> list[Fact]:

@@ -103,11 +103,8 @@ def sweep(context: typer.Context, file: Path, **where: Any) -> Answer:
     return Answer(facts, then, not failed)
 
 
-def export(results: Path, *, out: Path, format: list[str] | None = None, latex: bool = False) -> Answer:
+def export(results: Path, *, out: Path, format: list[str] | None = None) -> Answer:
     """Write results as Parquet and CSV: the tables runs, curves and timings.
-
-    With --latex a table for a paper, KIND.tex for each kind of run: a row for each setting, with mean and 95% interval over
-    the seeds. It is for the package booktabs. Without --format, it is then all that is written.
 
     Parameters
     ----------
@@ -117,13 +114,9 @@ def export(results: Path, *, out: Path, format: list[str] | None = None, latex: 
         Folder for the results; created if needed.
     format
         parquet or csv; repeat it for both. Default: both.
-    latex
-        LaTeX tables of means over seeds instead, or besides.
     """
-    wanted = [*(format or (() if latex else ("parquet", "csv"))), *(["latex"] if latex else ())]
-    written = [str(path) for path in eb.experiments.export(results, out, wanted)]
-    other = ["--format", "parquet"] if latex else ["--latex"]
-    return Answer([Fact("written", written), *map(line, written)], ["export", results, *other, "--out", out])
+    written = [str(path) for path in eb.experiments.export(results, out, format or ("parquet", "csv"))]
+    return Answer([Fact("written", written), *map(line, written)], ["sweep", "--help"])
 
 
 @with_options(*options_of(computing), *relayed(delta=0.1, rules=list[str], quick=False, runs=int))

@@ -27,8 +27,8 @@ from typing import Any
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab.experiments.spec import RunSpec, SweepError, grid
+from entropic_bpi.lab.experiments.workers import import_modules
 from entropic_bpi.tools.checks import check_path
-from entropic_bpi.tools.workers import import_modules
 
 _REQUIRED = ("beta", "seeds")
 _MAX_BYTES = 1_000_000
