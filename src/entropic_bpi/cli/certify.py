@@ -15,7 +15,7 @@ import typer
 import entropic_bpi as eb
 from entropic_bpi.cli.facts import Answer, Fact, claim_facts, data, line, policy_facts, several
 from entropic_bpi.cli.folders import new_folder, written
-from entropic_bpi.cli.options import again, declarations, relayed, risk_of, with_options
+from entropic_bpi.cli.options import declarations, relayed, risk_of, typed, with_options
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.show.choices import certified_choices
@@ -136,7 +136,7 @@ def certify(
     table : NAME
         The table of a .duckdb file.
     """
-    if is_run(source, again(context, "certify", without=_OF_A_RUN)[1:]):
+    if is_run(source, typed(context, without=_OF_A_RUN)):
         return _certify_levels(Path(source), {"beta": beta, "evar": evar}, rewards, out)
     risk = risk_of(_number("beta", beta), _number("evar", evar))
     if out is not None:
@@ -149,7 +149,7 @@ def certify(
     title = f"The {'given ' if policy else ''}policy on the states that it was seen to reach"
     facts = [*_log_facts(log, claim), *policy_facts(title, certified_choices(claim)), *_missing_facts(needs)]
     if out is None:
-        return Answer(facts, [*again(context, "certify"), "--out", "run"], claim.reached)
+        return Answer(facts, (), claim.reached)
     claim.save(out / CERTIFICATE)
     write_csv(out / TABLE, needs.rows[0]._fields if needs.rows else (), needs.rows)
     eb.plots.save(eb.plots.missing(needs), out / PLOT)

@@ -7,13 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 import entropic_bpi as eb
 from entropic_bpi.cli.facts import Answer, Fact, data, line, table_of
 from entropic_bpi.cli.folders import new_folder, written
-from entropic_bpi.cli.options import again, open_model
-from entropic_bpi.cli.solve import suggested_eps
+from entropic_bpi.cli.options import open_model
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.checks import check_choice
 from entropic_bpi.tools.files import write_csv
@@ -35,7 +32,6 @@ _STANDING = {
 
 
 def compare(
-    context: typer.Context,
     source: str,
     *,
     beta: float,
@@ -113,9 +109,7 @@ def compare(
         facts.append(line(f"{source}: {episodes:,} episodes, beta {beta:g}, scale {scale:g}, {over}"))
         facts += _regret(runs, f"{source}, β = {beta:g}, scale {scale:g}: mean and range of the runs", out)
     facts += [Fact("written", [str(out / name) for name in files]), *written(out, files=files)]
-    then = again(context, "forecast", only=("source", "horizon", "param", "beta"))
-    eps = suggested_eps(mdp) if stop is None else f"{stop:g}"
-    return Answer(facts, [*then, "--eps", eps, "--delta", f"{delta:g}"])
+    return Answer(facts)
 
 
 def _chosen(given: str | None, beta: float, stopping: bool) -> tuple[list[str], list[str]]:
@@ -233,7 +227,7 @@ def bounds(
     for reason in dict.fromkeys(row["outside"] for row in rows if row["outside"]):
         forms = ", ".join(f"{row['side']} {row['form']}" for row in rows if row["outside"] == reason)
         facts.append(line(f"{forms}: {reason}"))
-    return Answer(facts, ("reproduce", "tight", "--quick", "--out", "figures"))
+    return Answer(facts)
 
 
 def _rows(sizes: dict[str, float], beta: float, eps: float, largest: float) -> list[dict[str, Any]]:

@@ -210,7 +210,7 @@ class Appraisal:
 
         if not self.bands:
             raise InvalidProblemError("of random rewards the law is not known: there is nothing to draw")
-        return entropic_bpi.report.draw_laws(self)
+        return entropic_bpi.plots.laws(self)
 
     def save(self, path: str | Path) -> None:
         """Write the appraisal with the data that it rests on, as a file that :func:`entropic_bpi.verify` checks.
