@@ -12,15 +12,12 @@ from entropic_bpi.cli.facts import Answer, Fact, data, line, table_of
 from entropic_bpi.cli.folders import new_folder, written
 from entropic_bpi.cli.options import open_model
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.tools.checks import check_choice
 from entropic_bpi.tools.files import write_csv
 
 if TYPE_CHECKING:
-    from entropic_bpi.lab.learners import Run, Stop
+    from entropic_bpi.lab.learners import Run
 
-REGRET, PLOT, STOPPING = "regret.csv", "regret.png", "stopping.csv"
-_STOPPING_FORM = {"kl_bpi": "identify_kl", "entropic_bpi": "identify_bernstein"}
-_VOID = "with --scale below 1 the learners' certificates are void; those of identify are not affected"
+REGRET, PLOT = "regret.csv", "regret.png"
 _STANDING = {
     ("lower", "verified"): "machine-checked",
     ("lower", "exact"): "proved on paper",
@@ -41,13 +38,12 @@ def compare(
     seeds: int = 5,
     delta: float = 0.1,
     scale: float = 1.0,
-    stop: float | None = None,
     imports: list[str] | None = None,
     workers: int | None = None,
     horizon: int | None = None,
     param: list[str] | None = None,
 ) -> Answer:
-    """Run several learners with several seeds, and compare their regret or the episodes until they certify a policy.
+    """Run several learners with several seeds, and compare their regret.
 
     Examples:
 
@@ -55,32 +51,25 @@ def compare(
 
         entropic-bpi compare risky-bridge --beta 1.5 --episodes 100000 --scale 0.01 --out tuned
 
-        entropic-bpi compare risky-bridge --beta -0.5 --episodes 10000000 --stop 0.5 --out stopping
-
     The regret is exact: the sum of (best value - value of the policy played) over the episodes. Its table gives the mean
     over the seeds with a 95% interval; regret.csv holds every run, regret.png the mean curves and the range over the seeds.
-
-    With --stop the learners that can certify a policy play until they do, beside identify with methods kl and bernstein;
-    the table and stopping.csv show which runs were capped at --episodes.
 
     Learners: entropic_bpi rsvi rsq rsvi2 rsq2 ucb_advantage rodi_otp rodi_pto rovi bpi_ucbvi kl_bpi generative.
 
     Parameters
     ----------
     episodes
-        Length of each run; with --stop the number at which a run is capped.
+        Length of each run.
     out : DIR
         Folder for the results; nothing in it is overwritten.
     learners : A,B,...
-        Which ones. Default: all that take this beta; with --stop all that have a stopping rule.
+        Which ones. Default: all that take this beta.
     seeds
         Runs of each learner.
     delta
         Failure probability that the learners are built for.
     scale
         Multiplies every bonus or radius; 1 is the published constant.
-    stop : EPS
-        Compare the episodes to a certificate of EPS instead.
     imports : MODULE, --import
         A module that registers learners of your own, from this folder or installed; repeat it for several.
     workers
@@ -90,42 +79,28 @@ def compare(
 
     import_modules(imports or (), Path.cwd())
     mdp = open_model(source, horizon, param)
-    chosen, left_out = _chosen(learners, beta, stop is not None)
-    files = (REGRET, PLOT) if stop is None else (STOPPING,)
+    chosen, files = _chosen(learners, beta), (REGRET, PLOT)
     new_folder(out, files)
     options: dict[str, Any] = {"beta": beta, "seeds": seeds, "delta": delta, "scale": scale, "workers": workers}
     options["imports"] = imports or ()
     over = "1 seed" if seeds == 1 else f"{seeds} seeds"
     facts = data(source=source, beta=beta, seeds=seeds)
-    if stop is not None:
-        stops = eb.compare.compare_stopping(mdp, chosen, eps=stop, max_episodes=episodes, **options)
-        facts += data(eps=stop, max_episodes=episodes)
-        goal = f"episodes to a certificate of eps {stop:g} with delta {delta:g}, beta {beta:g}, {over}"
-        facts += [line(f"{source}: {goal}"), *([line(_VOID)] if scale < 1 else [])]
-        facts += _stopping(stops, left_out, out)
-    else:
-        runs = eb.compare.compare_regret(mdp, chosen, episodes=episodes, **options)
-        facts += data(episodes=episodes)
-        facts.append(line(f"{source}: {episodes:,} episodes, beta {beta:g}, scale {scale:g}, {over}"))
-        facts += _regret(runs, f"{source}, β = {beta:g}, scale {scale:g}: mean and range of the runs", out)
+    runs = eb.compare.compare_regret(mdp, chosen, episodes=episodes, **options)
+    facts += data(episodes=episodes)
+    facts.append(line(f"{source}: {episodes:,} episodes, beta {beta:g}, scale {scale:g}, {over}"))
+    facts += _regret(runs, f"{source}, β = {beta:g}, scale {scale:g}: mean and range of the runs", out)
     facts += [Fact("written", [str(out / name) for name in files]), *written(out, files=files)]
     return Answer(facts)
 
 
-def _chosen(given: str | None, beta: float, stopping: bool) -> tuple[list[str], list[str]]:
-    """Return the learners to run, and those that were given but have no stopping rule."""
-    from entropic_bpi.lab.compare import CERTIFYING, playable, stoppable
+def _chosen(given: str | None, beta: float) -> list[str]:
+    """Return the learners to run."""
+    from entropic_bpi.lab.compare import playable
 
     wanted = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
     if wanted == []:
         raise InvalidProblemError(f"--learners must be names separated by commas, got {given!r}")
-    if not stopping:
-        return wanted or playable(beta), []
-    for name in wanted or ():
-        check_choice("learner", name, (*eb.learners.names(), *CERTIFYING))
-    able = stoppable(beta)
-    chosen = [*(name for name in wanted or able if name in able), *CERTIFYING]
-    return chosen, [name for name in wanted or () if name not in chosen]
+    return wanted or playable(beta)
 
 
 def _regret(runs: Mapping[str, Sequence[Run]], title: str, out: Path) -> list[Fact]:
@@ -151,26 +126,7 @@ def _regret(runs: Mapping[str, Sequence[Run]], title: str, out: Path) -> list[Fa
     return [Fact("learners", [content for content, _ in rows], shown=table_of(shown for _, shown in ordered))]
 
 
-def _stopping(stops: Mapping[str, Sequence[Stop]], left_out: Sequence[str], out: Path) -> list[Fact]:
-    from entropic_bpi.lab.compare import confidence
-
-    columns = ("learner", "seed", "episodes", "stopped", "gap", "lower", "upper", "seconds")
-    runs = [{name: getattr(one, name) for name in columns} for each in stops.values() for one in each]
-    write_csv(out / STOPPING, columns, [list(run.values()) for run in runs])
-    rows = [("learner", "episodes", "95% interval", "capped", "certified gap", "seconds a run")]
-    for name, each in sorted(stops.items(), key=lambda item: sum(one.episodes for one in item[1]) / len(item[1])):
-        capped = sum(not one.stopped for one in each)
-        mean, half = confidence([one.episodes for one in each])
-        played = (f"> {mean:,.0f}", "", f"{capped} of {len(each)}")
-        if not capped:
-            played = (f"{mean:,.0f}", _interval(mean, half, ",.0f"), "")
-        rows.append((name, *played, f"{max(one.gap for one in each):.4g}", _seconds(each)))
-    forms = {name: f"{form} is it with a stopping rule" for name, form in _STOPPING_FORM.items()}
-    notes = [line(f"{name}: {forms.get(name, 'no stopping rule at this beta')}") for name in left_out]
-    return [Fact("runs", runs, shown=rows), *notes]
-
-
-def _seconds(each: Sequence[Run | Stop]) -> str:
+def _seconds(each: Sequence[Run]) -> str:
     return f"{sum(one.seconds for one in each) / len(each):.3g}"
 
 
