@@ -36,7 +36,7 @@ def test_processes_give_the_regret_of_the_library(tmp_path):
     words = ["risky-bridge", "--beta", "1.5", "--episodes", "300", "--scale", "0.1", "--learners", "rsvi2, rovi"]
     words = [COMMAND, "compare", *words, "--seeds", "2", "--workers", "2", "--out", "regret"]
     result = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
-    assert (result.returncode, result.stderr.count("\n")) == (0, 1)  # what to do next
+    assert (result.returncode, result.stderr) == (0, "")
     rows = table(tmp_path / "regret" / "regret.csv")
     bridge = eb.instances.risky_bridge()
     for learner in ("rsvi2", "rovi"):

@@ -366,7 +366,6 @@ def test_the_table_has_the_policy_and_the_bounds_of_the_start():
     assert (first.state, first.action.name) == ("s0", "safe")
     assert first.lower == to.at_least(certificate.lower)
     assert first.upper == to.at_most(certificate.upper)
-    assert policy.grid is None
 
 
 def number(text):
