@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +20,11 @@ if TYPE_CHECKING:
     from entropic_bpi.certificate.certificate import Certificate
     from entropic_bpi.model.frontier import Front
     from entropic_bpi.runs.appraisal import Appraisal
-    from entropic_bpi.runs.data_needs import Missing
 
-__all__ = ["COLOURS", "evidence", "front", "grid", "interval", "missing", "new_figure", "plain_numbers"]
+__all__ = ["COLOURS", "evidence", "front", "grid", "interval", "new_figure", "plain_numbers"]
 __all__ += ["policy", "save", "spectrum", "tidy"]
 
-_MOST_STATES, _MOST_POLICIES, _MOST_BARS = 30, 14, 30
+_MOST_POLICIES, _MOST_BARS = 14, 30
 
 
 def _band(axes: Any, x: np.ndarray, lower: Any, upper: Any, value: str, marker: str = "") -> None:
@@ -213,57 +211,6 @@ def policy(certificate: Certificate, actions: Sequence[str] | None = None) -> Fi
     axes.set_yticks(range(len(states)), [drawable(problem.state_names[s]) for s in states])
     axes.legend(title="action", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def missing(lacking: Missing) -> Figure:
-    """Draw what a certificate needs, by state and action: the decrease of the gap with twice the visits, and the visits.
-
-    Several steps are added up; the most helpful states come first, no more than fit the page.
-
-    Parameters
-    ----------
-    lacking : Missing
-        The result of :func:`entropic_bpi.missing`.
-
-    Returns
-    -------
-    Figure
-        The Matplotlib figure.
-
-    Examples
-    --------
-    >>> import entropic_bpi as eb
-    >>> bridge = eb.instances.risky_bridge(horizon=5)
-    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
-    >>> from entropic_bpi import plots
-    >>> plots.missing(eb.missing(result)) is not None
-    True
-    """
-    totals: dict[tuple[str, str], np.ndarray] = defaultdict(lambda: np.zeros(3))
-    for row in lacking.rows:
-        if row.state is not None and row.action is not None:
-            totals[row.state, row.action] += (row.gap_reduction, row.visits, row.visits_needed)
-    ordered = sorted(totals, key=lambda pair: -totals[pair][0])
-    states = list(dict.fromkeys(state for state, _ in ordered))[:_MOST_STATES]
-    actions = sorted({action for state, action in totals if state in states})
-    falls = np.full((len(states), len(actions)), np.nan)
-    height = max(2.4, 1.2 + 0.35 * len(states))
-    figure, axes = one_plot(max(3.4, 1.6 + 0.9 * len(actions)), height, "action", "state")
-    for pair in (pair for pair in ordered if pair[0] in states):
-        falls[states.index(pair[0]), actions.index(pair[1])] = totals[pair][0]
-    image = axes.imshow(falls, cmap="Oranges", aspect="auto", vmin=0.0)
-    for (i, j), fall in np.ndenumerate(falls):
-        if np.isfinite(fall):
-            now, needed = totals[states[i], actions[j]][1:].astype(int)
-            words = f"{now}" if needed <= now else f"{now} → {needed}"
-            dark = fall > 0.6 * np.nanmax(falls) > 0
-            axes.text(j, i, words, ha="center", va="center", fontsize=5, color="white" if dark else "black")
-    axes.set_xticks(range(len(actions)), [drawable(action) for action in actions], fontsize="small")
-    axes.set_yticks(range(len(states)), [drawable(state) for state in states], fontsize="small")
-    title = f"Visits now → needed for a gap of {number(lacking.target)} (now {number(lacking.gap)})"
-    axes.set_title(title, fontsize=7, wrap=True)
-    figure.colorbar(image).set_label("fall of the gap with twice the visits", fontsize="small")
     return figure
 
 
