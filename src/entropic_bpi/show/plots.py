@@ -306,7 +306,7 @@ def front(found: Front, *, alpha: float = 0.05) -> Figure:
 def returns(values: np.ndarray) -> Figure:
     """A histogram of returns, with their mean and the worst and best twentieth."""
     figure, axes = one_plot(6.0, 3.6, "return of an episode", "share of episodes")
-    histogram(axes, values)
+    histogram(axes, values, np.ptp(values))
     low, high = np.quantile(values, (0.05, 0.95))
     axes.axvline(float(values.mean()), color="black", label=f"mean {values.mean():.4g}")
     axes.axvspan(low, high, color="black", alpha=0.08, lw=0, label=f"5 % to 95 %: {low:.4g} to {high:.4g}")
@@ -315,11 +315,11 @@ def returns(values: np.ndarray) -> Figure:
     return figure
 
 
-def histogram(axes: Any, values: np.ndarray, label: str | None = None) -> None:
-    """Draw the shares of values: a bar for each if they are few, or else bars of equal width."""
+def histogram(axes: Any, values: np.ndarray, span: float, label: str | None = None) -> None:
+    """Draw the shares of values on an axis of length ``span``: a bar for each if they are few, or else of equal width."""
     different, times = np.unique(values.round(12), return_counts=True)
     if len(different) <= _MOST_BARS:
-        width = 0.8 * min(np.diff(different).min(initial=np.inf), 0.05 * np.ptp(different) or 1.0)
+        width = 0.8 * min(np.diff(different).min(initial=np.inf), 0.05 * span or 1.0)
         axes.bar(different, times / len(values), width=width, color=COLOURS[0], label=label)
     else:
         weights = np.full(len(values), 1 / len(values))

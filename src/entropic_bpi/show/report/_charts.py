@@ -40,13 +40,14 @@ def law_of_the_return(certificate: Certificate, expected: Expected) -> Chart:
     least, most = with_unit(to.at_least(lower), unit), with_unit(to.at_most(upper), unit)
     title = f"return of an episode ({drawable(unit or 'units of reward')})"
     figure, axes = one_plot(5.2, 3.6, title, "share of episodes")
-    histogram(axes, expected.returns, label="estimated")
+    returns = expected.returns
+    span = max(upper, returns.max()) - min(lower, returns.min())
+    histogram(axes, returns, span, "estimated")
     axes.axvspan(
         lower, upper, color=COLOURS[1], alpha=0.25, linewidth=0, zorder=0, label="certified interval of the value"
     )
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     tidy(axes)
-    returns = expected.returns
     return _chart(
         figure,
         f"Estimated returns: mean {few(returns.mean())}, from {few(returns.min())} to {few(returns.max())}. Certified: the "
