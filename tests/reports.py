@@ -129,7 +129,7 @@ def page_of(kind):
     """The report as text."""
     from entropic_bpi.show.report._page import inputs_of, page_of
 
-    return page_of(inputs_of(made(kind)), grid=None, actions=None)
+    return page_of(inputs_of(made(kind)))
 
 
 @cache
@@ -147,7 +147,7 @@ def decision_page():
     """Its page as text."""
     from entropic_bpi.show.report._page import inputs_of, page_of
 
-    return page_of(inputs_of(appraised()), grid=None, actions=None)
+    return page_of(inputs_of(appraised()))
 
 
 def forge(certificate, path, **claim):

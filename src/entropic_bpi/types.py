@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import Annotated, Any, Final, NamedTuple, NoReturn
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -136,10 +136,6 @@ class Behaviour(NamedTuple):
     lead: np.ndarray
     switch_action: np.ndarray
     leading: bool
-
-    def __getattr__(self, name: str) -> NoReturn:
-        new = " is now Behaviour.switch_action" if name == "turn" else ": there is no such attribute"
-        raise AttributeError(f"Behaviour.{name}{new}")
 
 
 class Plan(NamedTuple):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import entropic_bpi as eb
-from entropic_bpi.lab.rf_ucrl import RFUCRL
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
+from tests.reference.rf_ucrl import RFUCRL
 
 
 def errors(counts, delta, h, s):

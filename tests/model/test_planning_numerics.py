@@ -178,6 +178,29 @@ def test_a_constant_added_to_every_reward_is_added_to_the_value(drawn, beta, con
     assert eb.solve(moved.mdp, beta).value == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
+@sampled(
+    beta=[-1.0, 0.0, 1e-6, 3.0],
+    form=FORMS,
+    stationary=[True, False],
+    kind=["(S, A)", "(S, A, S)", "(H, S, A)", "(H, S, A, S)"],
+)
+def test_what_is_paid_whatever_happens_changes_no_policy_however_much_it_is(kind, stationary, form, beta):
+    rng, sizes = np.random.default_rng(len(kind)), {"H": 5, "S": 4, "A": 3}
+    shape = tuple(sizes[axis] for axis in kind.strip("()").split(", "))
+    kernel = FORMS[form](rng.dirichlet(np.ones(4), size=(4, 3) if stationary else (5, 4, 3)))
+    rewards = rng.integers(-64, 64, size=shape) / 64  # which keep their digits beside 1e14
+    paid = np.array([1e14, -3e13, 0.0, 1e13, 7e13] if "H" in kind else [1e14])
+    plain = eb.FiniteMDP(kernel, rewards, horizon=5)
+    moved = eb.FiniteMDP(
+        kernel, rewards + (paid.reshape(5, *(1,) * (len(shape) - 1)) if "H" in kind else paid), horizon=5
+    )
+    best, found = eb.solve(plain, beta), eb.solve(moved, beta)
+    assert eb.evaluate(plain, found.policy, beta).value == pytest.approx(best.value, rel=1e-12)
+    to_go = np.cumsum(np.broadcast_to(paid, 5)[::-1])[::-1]
+    assert found.value == pytest.approx(best.value + to_go[0], rel=1e-15)
+    assert found.values[:-1] == pytest.approx(best.values[:-1] + to_go[:, None], rel=1e-15)
+
+
 @given(draws(), BETAS, st.floats(1e-3, 1e3))
 def test_scaling_the_rewards_is_scaling_beta(drawn, beta, scale):
     scaled = replace(drawn, rewards=drawn.rewards * scale)

@@ -1,6 +1,7 @@
 """Declared noise: classes, balls and what feeds them, against a plain version; contradictions, files, refusals."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
@@ -190,6 +191,17 @@ def test_a_run_with_noise_needs_fewer_episodes_and_is_verified(beta, tmp_path):
     assert check.gap == pytest.approx(result.certificate.gap, rel=1e-3)
     again = eb.certify(eb.Certificate.load(tmp_path / "certificate.json"), beta=beta)
     assert again.gap == pytest.approx(result.certificate.gap, rel=1e-6)
+
+
+def test_noise_as_a_table_is_read_from_a_problem_file(tmp_path):
+    outcome = {(s, a, w): stock(s, a, w) for s, a, w in product(range(5), range(3), range(5))}
+    declared = eb.Declarations(horizon=3, noise=eb.Noise(range(5), outcome))
+    declared.save(tmp_path / "problem.toml")
+    found = eb.Declarations.load(tmp_path / "problem.toml").noise
+    assert found.laws == {"": list(range(5))}
+    assert found.outcome == outcome
+    with pytest.raises(eb.InvalidProblemError, match="cannot hold a function"):
+        eb.Declarations(noise=eb.Noise(range(5), stock)).save(tmp_path / "other.toml")
 
 
 def test_the_command_line_declares_the_mechanics_of_a_model(tmp_path):

@@ -177,6 +177,8 @@ def test_without_an_info_there_is_no_label():
         eb.certify(log, noise=OBSERVED, beta=0.0, delta=0.1, horizon=1)
     with pytest.raises(eb.InvalidProblemError, match="labels of noise with observed="):
         eb.identify(Shop, noise=OBSERVED, data=log, **GOAL)
+    with pytest.raises(eb.InvalidProblemError, match="cannot hold a function"):
+        eb.Noise(["a"], {(0, 0, "a"): 0}, observed=till).as_table()
 
 
 def test_what_is_missing_counts_labels_too():

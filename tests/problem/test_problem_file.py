@@ -72,19 +72,6 @@ def test_every_declaration_is_among_those_that_are_saved_above():
     assert set(ENTRIES) == {name for declared in SAVED for name in declared}
 
 
-def test_noise_is_named_as_a_function_in_a_file(written, tmp_path):
-    written(
-        "import entropic_bpi as eb\n\ndef noise():\n    return eb.Noise([0, 1], {(0, 0, 0): 0, (0, 0, 1): 0})\n",
-        "my.py",
-    )
-    path = written(f"[declare.noise]\nvalue = '{tmp_path}/my.py:noise'")
-    assert eb.Declarations.load(path).noise.laws == {"": [0, 1]}
-    with pytest.raises(eb.InvalidProblemError, match="has no class or function nothing"):
-        eb.Declarations.load(written(f"[declare.noise]\nvalue = '{tmp_path}/my.py:nothing'"))
-    with pytest.raises(eb.InvalidProblemError, match=r"a problem file cannot hold Noise\(2 labels\)"):
-        eb.Declarations(noise=eb.Noise([0, 1], lambda s, a, w: w)).save(path)
-
-
 def test_masks_are_saved_as_nested_lists(tmp_path):
     mask = np.random.default_rng(0).random((3, 2, 4)) < 0.5
     eb.Declarations(successors=mask, allowed=mask[:, 0]).save(tmp_path / "problem.toml")

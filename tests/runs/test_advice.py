@@ -56,21 +56,18 @@ def typed(*words):
 WORDS = ["gym:FrozenLake-v1", "--horizon", 4, "--reward-range", -3, 3, "--beta", -1, "--eps", 0.05, "--delta", 0.1]
 
 
-def test_forecast_names_the_complete_command_with_what_helps():
-    shown = typed("forecast", *WORDS, "--seed", 1, "--trial-episodes", 300)
+def test_forecast_names_the_options_that_help_and_identify_names_forecast():
+    words = [*WORDS, "--seed", 1]
+    shown = typed("forecast", *words, "--trial-episodes", 300)
     assert shown.exit_code == 0, shown.output
-    (told,) = re.findall(r"is true of your problem: entropic-bpi (identify .*)", shown.output)
-    (following,) = re.findall(r"next: entropic-bpi (identify .*)", shown.output)
-    assert following == f"{told} --out run"
-    words = shlex.split(told)
-    assert {"--max-successors", "--return-range", "--max-states"} & set(words)
-    assert words.count("--reward-range") == 1
-    done = typed(*words, "--max-episodes", 300, "--json", "-q")
-    assert done.exit_code in (0, 1), done.output
-
-
-def test_identify_names_the_forecast_after_a_spent_budget():
-    spent = typed("identify", *WORDS, "--seed", 1, "--max-episodes", 300, "--json")
-    assert spent.exit_code == 1, spent.output
-    assert next(iter(json.loads(spent.stdout))) == "warning"
-    assert "the command forecast" in typed("identify", *WORDS, "--seed", 1, "--max-episodes", 300).output
+    (told,) = re.findall(r"advice +(--.*), if .* is true of your problem", shown.output)
+    options = shlex.split(told)
+    assert {"--max-successors", "--return-range", "--max-states"} & set(options)
+    gaps = []
+    for more in ([], options):
+        done = typed("identify", *words, "--max-episodes", 300, *more, "--json", "-q")
+        assert done.exit_code in (0, 1), done.output
+        gaps.append(json.loads(done.stdout)["gap"])
+    assert gaps[1] < gaps[0]
+    spent = typed("identify", *words, "--max-episodes", 300)
+    assert "other declarations: entropic-bpi forecast" in spent.output

@@ -216,22 +216,26 @@ def test_proposals_are_true_of_random_models_or_say_that_they_cannot_tell(seed):
     assert not found.problems
 
 
-def test_a_vector_of_environments_is_played():
+def test_a_model_is_read_and_a_vector_of_environments_is_played():
+    model = eb.inspect("risky-bridge", episodes=40, seed=0)
+    bridge = eb.instances.risky_bridge()
+    assert model.declarations.given() == {
+        "horizon": bridge.horizon,
+        "stationary": True,
+        "successors": "model",
+        "max_successors": 2,
+    }
     vector = gymnasium.make_vec("FrozenLake-v1", num_envs=3, vectorization_mode="sync")
     found = eb.inspect(vector, episodes=600, seconds=60.0, seed=0)
     assert found.episodes >= 600
     assert found.declarations.max_successors == 3
 
 
-def test_what_is_no_environment_is_refused(tmp_path):
+def test_logs_are_not_played():
     log = eb.Log.read({"e": [0], "t": [0], "s": [0], "a": [0], "r": [0.0]}, episode="e", step="t", state="s",
                       action="a", reward="r", truncated=True)  # fmt: skip
-    path = tmp_path / "problem.toml"
-    eb.ProblemFile(source="log.csv").save(path)
-    model = eb.instances.risky_bridge()
-    for source in ("risky-bridge", "risky_bridge", "model.npz", model, log, path, eb.ProblemFile(source="model.csv")):
-        with pytest.raises(eb.InvalidProblemError, match="inspect plays environments"):
-            eb.inspect(source, episodes=1)
+    with pytest.raises(eb.InvalidProblemError, match="inspect plays"):
+        eb.inspect(log)
 
 
 def test_what_is_shown_is_one_table():
@@ -324,3 +328,51 @@ def test_accept_is_for_problem_files_and_knows_one_word(lake):
 
 def test_what_is_not_in_the_table_of_declarations_is_left_out():
     assert set(inspected(forward).declarations.given()) <= set(ENTRIES)
+
+
+# -- declared noise ------------------------------------------------------------------------------------------------
+
+
+def drift(state, action, label):
+    """What ``slippery`` does: the label is the next state, whatever is done."""
+    return label, float(label == 3)
+
+
+def test_declared_noise_that_explains_all_transitions_is_said_to():
+    found = eb.inspect(Small(slippery), episodes=200, seconds=60.0, seed=1, noise=eb.Noise(range(4), drift))
+    assert f"all {found.steps:,} transitions seen are explained by the declared labels" in str(found)
+    assert not found.problems
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        (lambda s, a, w: (w, 0.0), "went to state 3 with reward 1, which no label explains"),
+        (lambda s, a, w: drift(s, a, min(w, 2)), "went to state 3"),
+        (lambda s, a, w: eb.END, "which no label explains"),
+    ],
+)
+def test_transitions_that_no_label_explains_are_a_problem(outcome, words):
+    found = eb.inspect(Small(slippery), episodes=200, seconds=60.0, seed=1, noise=eb.Noise(range(4), outcome))
+    (told,) = found.problems
+    assert words in told
+    assert f"of {found.steps:,} transitions seen" in told
+    assert "explained" not in str(found)
+
+
+def test_noise_of_a_problem_file_is_checked(tmp_path):
+    outcome = {(s, a, w): (w, float(w == 3)) for s, a, w in itertools.product(range(4), range(2), range(4))}
+    eb.ProblemFile(source="environments.py:Small", noise=eb.Noise(range(4), outcome)).save(tmp_path / "problem.toml")
+    (tmp_path / "environments.py").write_text(
+        "import sys\nsys.path.insert(0, '.')\nfrom tests.runs.test_inspection import Small as Base, slippery\n\n\n"
+        "def Small():\n    return Base(slippery)\n"
+    )
+    found = eb.inspect(tmp_path / "problem.toml", episodes=50, seed=1)
+    assert "transitions seen are explained" in str(found)
+
+
+def test_noise_needs_observations_that_are_listed():
+    env = Small(slippery)
+    env.observation_space = gymnasium.spaces.Box(0.0, 4.0)
+    with pytest.raises(eb.InvalidProblemError, match="noise= needs observations that can be listed"):
+        eb.inspect(env, episodes=5, seed=1, noise=eb.Noise(range(4), drift))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import entropic_bpi as eb
-from entropic_bpi import plots
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.runs.data_needs import limits
 from tests.reference.logs import ROLES, play, table
@@ -122,15 +121,6 @@ def test_wrong_arguments_are_named(skewed):
     other = dataclasses.replace(skewed, method="bernstein", constants="sharp")
     with pytest.raises(InvalidProblemError, match="needs a certificate of method 'kl'"):
         eb.missing(other)
-
-
-@pytest.mark.parametrize("stationary", [True, False])
-def test_the_map_shows_states_and_actions(stationary):
-    lacking = eb.missing(claim_of(lines_of(0.02, 500), stationary=stationary))
-    axes = plots.missing(lacking).axes[0]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("action", "state")
-    assert {text.get_text() for text in axes.get_yticklabels()} == {"0", "1"}
-    assert any("→" in text.get_text() for text in axes.texts)
 
 
 def test_an_empty_log_of_visits_lacks_everything():

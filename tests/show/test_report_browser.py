@@ -4,7 +4,6 @@ They are skipped where there is no Chromium (Debian: ``apt-get install chromium`
 '.[browser]'``). ``CHROMIUM`` names another binary.
 """
 
-import itertools
 import os
 import re
 import shutil
@@ -83,11 +82,9 @@ def opened(chromium, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_page_is_quiet_drawn_and_two_pages_on_paper(opened, kind):
     page = opened(page_of(kind))
-    charts = page.locator("[role=img] svg")
+    charts = page.locator("img.chart")
     for i in range(charts.count()):
-        marks = charts.nth(i).locator("[aria-label]")
-        assert marks.count() > 0
-        assert all(box["width"] + box["height"] > 0 for box in (mark.bounding_box() for mark in marks.all()))
+        assert charts.nth(i).evaluate("image => image.complete && image.naturalWidth") > 300
     for paper in ("A4", "Letter"):
         assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(format=paper))) == 2
 
@@ -113,9 +110,6 @@ def test_the_page_of_an_appraisal_fits_and_is_legible(opened, scheme):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert [found for found in page.evaluate(CONTRASTS) if not found[0] >= LEGIBLE] == []
-    labels = page.locator("figure svg").first.locator("text[text-anchor=middle]").all()
-    boxes = sorted((label.bounding_box() for label in labels[:-2]), key=lambda box: box["x"])
-    assert all(left["x"] + left["width"] <= right["x"] for left, right in itertools.pairwise(boxes))
     assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) <= 3
 
 
@@ -132,25 +126,11 @@ def test_search_filters_the_lines_of_the_policy(opened):
     assert page.locator("#found").inner_text() == f"{every} of {every} lines"
 
 
-def test_the_map_follows_the_step_by_keyboard_and_tells_bounds(opened):
-    page = opened(page_of("black box"))
-    first = page.locator("#map td").first
-    assert re.search(
-        r"step 0: .; value at least [\d.]+; from here no policy has a value above", first.get_attribute("title")
-    )
-    page.locator("#step").focus()
-    page.keyboard.press("ArrowRight")
-    assert page.locator("#shown-step").inner_text() == "0"
-    page.keyboard.press("End")
-    assert first.inner_text() == "·"
-    assert "not reached along observed transitions at this step" in first.get_attribute("title")
-
-
 def test_hostile_names_do_nothing_but_stand_there(opened):
     page = opened(page_of("hostile names"))
     assert page.locator("#lines").get_by_text(HOSTILE[0]).first.is_visible()
     assert page.locator("script").count() == 1
-    assert page.locator("main img").count() == 0
+    assert page.locator("main img:not(.chart)").count() == 0
 
 
 def test_a_false_claim_is_red_before_anything_else(opened, tmp_path):
@@ -158,7 +138,7 @@ def test_a_false_claim_is_red_before_anything_else(opened, tmp_path):
     from entropic_bpi.show.report._page import page_of as page_from
 
     path = forge(certificate_of("budget spent"), tmp_path / "forged.json", lower=1.9)
-    page = opened(page_from(inputs_of(path), grid=None, actions=None))
+    page = opened(page_from(inputs_of(path)))
     verdict = page.get_by_role("alert")
     assert verdict.inner_text() == "NOT VERIFIED: do not rely on this certificate."
     red, green, blue = map(int, re.findall(r"\d+", verdict.evaluate("element => getComputedStyle(element).color"))[:3])

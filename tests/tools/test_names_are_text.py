@@ -123,7 +123,7 @@ def typed(*words, cwd, **environment):
 def test_what_an_encoding_lacks_is_replaced(tmp_path, encoding):
     evil_model(("ε-state", "状態")).save(tmp_path / "model.npz")
     done = typed("solve", "model.npz", "--beta", "1", cwd=tmp_path, **ENCODINGS[encoding])
-    assert (done.returncode, done.stderr[:6]) == (0, b"next: ")
+    assert (done.returncode, done.stderr) == (0, b"")
     assert b"?-state" in done.stdout
 
 

@@ -4,7 +4,6 @@ import signal
 import sys
 import time
 import tracemalloc
-from functools import partial
 
 import numpy as np
 import pytest
@@ -100,26 +99,10 @@ CALLS = {
     "identify a black box": (eb.identify, {**IDENTIFY, **OPTIONS, **LAKE}),
     "identify, bernstein": (eb.identify, {"source": BRIDGE, **IDENTIFY, "method": "bernstein", "constants": "sharp"}),
     "run": (eb.run, {**LEARN, "learner": "rsvi2", "episodes": 3, "c": 1.0}),
-    "run_until": (learners.run_until, {**LEARN, "learner": "rovi", "eps": 0.5, "max_episodes": 3}),
-    "pac_from_regret": (
-        learners.pac_from_regret,
-        {"regret_constant": 10.0, "eps": 0.5, "delta": 0.1, "beta": 1.0, "max_return": 2.0},
-    ),
     "sample_size": (sample_size, {**SIZES, "beta": 1.0, "eps": 0.2, "delta": 0.1, "reward_span": 1.0}),
     "compare_regret": (
         compare.compare_regret,
         {"mdp": BRIDGE, "learners": ["rsvi2"], "beta": 1.0, "episodes": 3, "seeds": 1, "delta": 0.1, "workers": 1},
-    ),
-    "compare_sequentially": (
-        partial(compare.compare_sequentially, workers=1),
-        {
-            "mdp": BRIDGE, "learners": ["rsvi2", "rovi"], "beta": 1.0, "episodes": 3, "seeds": 8, "batch": 8,
-            "level": 0.1,
-        },
-    ),
-    "compare_stopping": (
-        compare.compare_stopping,
-        {"mdp": BRIDGE, "learners": ["rovi"], "beta": 1.0, "eps": 0.5, "max_episodes": 3, "seeds": 1, "workers": 1},
     ),
     "instances.make": (instances.make, {"name": "river-swim", "n_states": 4, "horizon": 3}),
     "instances.builder": (instances.builder, {"name": "garnet"}),

@@ -13,7 +13,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -331,19 +330,13 @@ class Certificate(Summarised):
 
         return intervals_of(self)
 
-    def report(
-        self, path: str | Path, *, grid: tuple[int, int] | None = None, actions: Sequence[str] | None = None
-    ) -> Verification:
+    def report(self, path: str | Path) -> Verification:
         """Write a report, see :func:`entropic_bpi.show.report.write`.
 
         Parameters
         ----------
         path : path
             The HTML file to write.
-        grid : (int, int), optional
-            Rows and columns, if the first states are the cells of a map.
-        actions : sequence of str, optional
-            Names for the actions.
 
         Returns
         -------
@@ -362,7 +355,7 @@ class Certificate(Summarised):
         """
         import entropic_bpi
 
-        return entropic_bpi.report.write(self, path, grid=grid, actions=actions)
+        return entropic_bpi.report.write(self, path)
 
     def __repr__(self) -> str:
         risk = self.problem.risk

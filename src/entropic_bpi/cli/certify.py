@@ -15,7 +15,7 @@ import typer
 import entropic_bpi as eb
 from entropic_bpi.cli.facts import Answer, Fact, claim_facts, data, line, policy_facts, several
 from entropic_bpi.cli.folders import new_folder, written
-from entropic_bpi.cli.options import again, declarations, relayed, risk_of, with_options
+from entropic_bpi.cli.options import declarations, relayed, risk_of, typed, with_options
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.show.choices import certified_choices
@@ -23,7 +23,7 @@ from entropic_bpi.show.files import CERTIFICATE, certificate_in
 from entropic_bpi.show.words import Rounding, ascii_minus, number, probability
 from entropic_bpi.tools.files import text_of_cell, write_csv
 
-TABLE, PLOT = "missing.csv", "missing.png"
+TABLE = "missing.csv"
 _NEEDED = ("episode", "step", "state", "action", "reward", "delta")
 _COLUMNS = ("episode", "step", "order_by", "state", "action", "reward", "next_state", "terminated")
 _READ = (*_COLUMNS, "exclude", "query")
@@ -73,10 +73,9 @@ def certify(
 
         entropic-bpi certify run --beta -1 --rewards prices.csv --out dearer
 
-    For a log, writes certificate.json, and missing.csv and missing.png: the visits that would make the gap smaller. For a
-    run, writes spectrum.csv (beta, lower, upper, gap and the number of the policy) and spectrum.png, where lines mark the
-    risk levels at which the policy changes; with --evar, also or instead, evar.csv and evar.png. For one level, writes
-    certificate.json.
+    For a log, writes certificate.json, and missing.csv: the visits that would make the gap smaller. For a run, writes
+    spectrum.csv (beta, lower, upper, gap and the number of the policy) and spectrum.png, where lines mark the risk levels at
+    which the policy changes; with --evar, also or instead, evar.csv and evar.png. For one level, writes certificate.json.
 
     Exit codes: 0 certified; 1 the gap is larger than --eps; 2 bad input, with the line of the log that is at fault.
 
@@ -134,11 +133,11 @@ def certify(
     query : SQL
         Read this SELECT over the table data, which is LOG.
     """
-    if is_run(source, again(context, "certify", without=_OF_A_RUN)[1:]):
+    if is_run(source, typed(context, without=_OF_A_RUN)):
         return _certify_levels(Path(source), {"beta": beta, "evar": evar}, rewards, out)
     risk = risk_of(_number("beta", beta), _number("evar", evar))
     if out is not None:
-        new_folder(out, (CERTIFICATE, TABLE, PLOT))
+        new_folder(out, (CERTIFICATE, TABLE))
     log = read_log(source, context.params)
     declared = {name: value for name, value in declared.items() if name not in OF_A_LOG}
     known = None if policy is None else read_policy_file(policy)
@@ -147,11 +146,10 @@ def certify(
     title = f"The {'given ' if policy else ''}policy on the states that it was seen to reach"
     facts = [*_log_facts(log, claim), *policy_facts(title, certified_choices(claim)), *_missing_facts(needs)]
     if out is None:
-        return Answer(facts, [*again(context, "certify"), "--out", "run"], claim.reached)
+        return Answer(facts, (), claim.reached)
     claim.save(out / CERTIFICATE)
     write_csv(out / TABLE, needs.rows[0]._fields if needs.rows else (), needs.rows)
-    eb.plots.save(eb.plots.missing(needs), out / PLOT)
-    facts += written(out, files=(CERTIFICATE, TABLE, PLOT))
+    facts += written(out, files=(CERTIFICATE, TABLE))
     return Answer(facts, ["verify", out / CERTIFICATE], claim.reached)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import platform
-import re
 import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -20,18 +19,17 @@ from entropic_bpi._version import __version__
 from entropic_bpi.cli.certify import OF_A_LOG, certify, is_run, read_log, read_policy_file
 from entropic_bpi.cli.facts import Answer, Fact, data, line, several
 from entropic_bpi.cli.folders import written
-from entropic_bpi.cli.options import again, options_of, with_options
+from entropic_bpi.cli.options import options_of, typed, with_options
 from entropic_bpi.errors import CertificateError, InvalidProblemError
 from entropic_bpi.model.formats.registry import FORMATS, OBJECTS
 from entropic_bpi.show.files import certificate_in
 from entropic_bpi.show.words import Rounding, ascii_minus
-from entropic_bpi.tools.workers import processors
+from entropic_bpi.tools.checks import processors
 
 _PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "matplotlib", "typer", "rich")
 # What comes with an extra, by the extra's name.
 _EXTRAS = {"logs": "duckdb", "report": "jinja2", "gpu": "numba-cuda", "minari": "minari", "cluster": "distributed"}
 _EXTRAS |= {"prism": "stormpy"}
-_FIRST_RUN = ("identify", "risky-bridge", "--beta", "-1", "--eps", "0.2", "--delta", "0.1", "--successors", "model")
 _NOT_OF_CERTIFY = ("context", "source", "beta", "evar", "eps", "policy", "rewards", "out", "as_json")
 _OF_A_RUN = ("source", "policy", "measure", "delta", "out", "save", "as_json")
 _NOT_WATCHED = ("max_states", "states", "actions")
@@ -89,15 +87,7 @@ def _verdict(result: eb.Verification) -> list[Fact]:
     return [Fact("ok", result.ok, "verdict", verdict), *several("problems", result.problems, "problem")]
 
 
-def report(
-    run: Path,
-    *,
-    out: Path,
-    grid: str | None = None,
-    actions: str | None = None,
-    unit: str | None = None,
-    title: str | None = None,
-) -> Answer:
+def report(run: Path, *, out: Path) -> Answer:
     """Write a report: one HTML file with the claim, its assumptions, the policy, and how to check it.
 
     The page needs only a browser. The certificate is verified; if that fails, the page has a red header that says so, and
@@ -108,7 +98,7 @@ def report(
 
         entropic-bpi report run -o report.html
 
-        entropic-bpi report run/certificate.json -o report.html --grid 4x4 --actions left,down,right,up
+        entropic-bpi report run/certificate.json -o report.html
 
     Parameters
     ----------
@@ -116,17 +106,8 @@ def report(
         Folder that identify or certify wrote, or a certificate file.
     out : FILE.html, --out, -o
         The page to write.
-    grid : ROWSxCOLUMNS
-        Draw a map: the first states are its cells, row by row.
-    actions : A,B,...
-        Names for the actions, in their order.
-    unit : UNIT
-        The unit of the rewards, such as €. Default: the declared one.
-    title : TITLE
-        The title of the page. Default: the declared one.
     """
-    names = None if actions is None else [part.strip() for part in actions.split(",")]
-    checked = eb.report.write(run, _page(out), grid=_shape(grid), actions=names, unit=unit, title=title)
+    checked = eb.report.write(run, _page(out))
     facts = [*_verdict(checked), Fact("report", str(out)), line(f"written  {out}: open it in a browser")]
     return Answer(facts, ("verify", certificate_in(run)), checked.ok)
 
@@ -135,15 +116,6 @@ def _page(out: Path) -> Path:
     if out.suffix.lower() not in (".html", ".htm"):
         raise InvalidProblemError(f"--out must be an .html file, got {out}")
     return out
-
-
-def _shape(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    sides = re.fullmatch(r"(\d{1,6})[x×](\d{1,6})", text.strip())
-    if sides is None:
-        raise InvalidProblemError(f"--grid must be ROWSxCOLUMNS such as 4x4, got {text!r}")
-    return int(sides[1]), int(sides[2])
 
 
 @with_options(*options_of(certify, without=_NOT_OF_CERTIFY))
@@ -190,7 +162,7 @@ def appraise(
     if len(policies) < len(policy or ()):
         raise InvalidProblemError("--policy: two policies have the same name; give --policy NAME=FILE")
     evidence: eb.Certificate | eb.Log
-    if is_run(source, again(context, "appraise", without=_OF_A_RUN)[1:]):
+    if is_run(source, typed(context, without=_OF_A_RUN)):
         evidence = eb.Certificate.load(certificate_in(Path(source)))
         policies, declared = {"certified": evidence.policy} | policies, {"delta": options["delta"]}
     else:
@@ -200,7 +172,7 @@ def appraise(
     checked = None if target is None else found.report(target)
     if save is not None:
         found.save(save)
-    then = ("verify", save) if save is not None else [*again(context, "appraise"), "--save", "appraisal.json"]
+    then = () if save is None else ("verify", save)
     return Answer([*_appraisal_facts(found), *written(out, save)], then, checked is None or checked.ok)
 
 
@@ -276,7 +248,7 @@ def monitor(
         *several("suspects", watching.suspects, "most unlike the certificate"),
         *written(save, plot),
     ]
-    return Answer(facts, ("certify" if watching.alarm else "monitor", save or run, log), not watching.alarm)
+    return Answer(facts, (), not watching.alarm)
 
 
 def doctor(*, compile: bool = False) -> Answer:
@@ -316,7 +288,7 @@ def doctor(*, compile: bool = False) -> Answer:
     for name, value in found.items():
         words = value if isinstance(value, str) else ", ".join(f"{key} {item}" for key, item in value.items())
         facts.append(Fact(name, value, name, words))
-    return Answer(facts, _FIRST_RUN, "missing" not in found["packages"].values())
+    return Answer(facts, (), "missing" not in found["packages"].values())
 
 
 def _version(package: str) -> str:

@@ -3,13 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import typer
-
 import entropic_bpi as eb
 from entropic_bpi.cli.facts import Answer, Fact, claim_facts, data, line, several
 from entropic_bpi.cli.folders import new_folder, run_folder, written
 from entropic_bpi.cli.identify import identify
-from entropic_bpi.cli.options import again, declarations, open_source, options_of, parse_params, with_options
+from entropic_bpi.cli.options import declarations, open_source, options_of, parse_params, with_options
 from entropic_bpi.problem.declarations import ENTRIES
 from entropic_bpi.show.files import CERTIFICATE, CHECKPOINT, HISTORY
 from entropic_bpi.tools.files import write_csv
@@ -85,7 +83,6 @@ def inspect(
 
 @with_options(*declarations(without=_NOT_DECLARED), *options_of(identify, only=_OF_IDENTIFY))
 def explore(
-    context: typer.Context,
     *,
     betas: tuple[float, float],
     eps: float,
@@ -140,8 +137,6 @@ def explore(
         *several("assumptions", found.certificate.assumptions, "assumed"),
         *written(out, files=(CERTIFICATE, HISTORY, CHECKPOINT)),
     ]
-    longer = again(context, "explore", without=("max_episodes", "max_seconds", "resume"))
-    then: list[object] = [*longer, *(("--out", "run") if out is None else ("--resume",))]
-    if out is not None and found.stopped:
-        then = ["certify", out, "--beta", "-1", "--rewards", "prices.csv"]
+    kept = out is not None and found.stopped
+    then = ("certify", out, "--beta", "-1", "--rewards", "prices.csv") if kept else ()
     return Answer(facts, then, found.stopped, quiet)

@@ -37,13 +37,13 @@ class Fact(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a command returns: its facts, the next useful command, and whether the claim holds.
+    """What a command returns: its facts, the next useful command if there is one, and whether the claim holds.
 
     A ``quiet`` answer is for programs only.
     """
 
     facts: Sequence[Fact]
-    then: Iterable[object]
+    then: Sequence[object] = ()
     ok: bool = True
     quiet: bool = False
 
@@ -77,7 +77,8 @@ def show(answer: Answer, as_json: bool) -> None:
     elif not answer.quiet:
         _print(answer.facts)
         sys.stdout.flush()
-        print(f"next: {printable(shlex.join([PROGRAM, *map(str, answer.then)]))}", file=sys.stderr)
+        if answer.then:
+            print(f"next: {printable(shlex.join([PROGRAM, *map(str, answer.then)]))}", file=sys.stderr)
 
 
 def _plain(value: Any) -> Any:

@@ -15,7 +15,7 @@ import entropic_bpi as eb
 from entropic_bpi.cli import options
 from entropic_bpi.cli.facts import PROGRAM, Answer, Fact, claim_facts, data, line, policy_facts, several
 from entropic_bpi.cli.folders import PLOT, run_folder, written
-from entropic_bpi.cli.options import again, declarations, options_of, relayed, with_options
+from entropic_bpi.cli.options import declarations, options_of, relayed, with_options
 from entropic_bpi.show.choices import certified_choices
 from entropic_bpi.show.files import CERTIFICATE, CHECKPOINT, HISTORY
 from entropic_bpi.show.words import number
@@ -139,10 +139,10 @@ def identify(
             raise
         if out is not None:
             _write(out, result)
-    facts = [] if quiet and not context.params["as_json"] else _facts(context, result)
+    facts = [] if quiet and not context.params["as_json"] else _facts(context.params["source"], result)
     return Answer(
         [*facts, *written(out, files=(CERTIFICATE, HISTORY, PLOT, CHECKPOINT))],
-        _next(context, result, out),
+        ("verify", out / CERTIFICATE) if out is not None and result.stopped else (),
         result.stopped,
         quiet,
     )
@@ -154,15 +154,6 @@ def _question(given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     source, param, accept = (asked.pop(name) for name in ("source", "param", "accept"))
     asked |= {"replan": asked["replan"] and parse_literal(asked["replan"])}
     return options.open_source(source, options.risk_of(asked.pop("beta"), asked.pop("evar")) | asked, param, accept)
-
-
-def _next(context: typer.Context, result: eb.Identification, out: Path | None) -> list[object]:
-    """Check it, keep it, or go on with it."""
-    if result.stopped:
-        return [*again(context, "identify"), "--out", "run"] if out is None else ["verify", out / CERTIFICATE]
-    longer = () if result.forecast is None else ("--max-episodes", result.episodes + result.forecast.rounded())
-    way = ("--out", "run") if out is None else ("--resume",)
-    return [*again(context, "identify", without=("max_episodes", "max_seconds", "resume")), *longer, *way]
 
 
 def _interrupted(out: Path | None, result: eb.Identification | None) -> None:
@@ -192,11 +183,11 @@ def _write(out: Path, result: eb.Identification) -> None:
 # -- the result --------------------------------------------------------------------------------------------------------
 
 
-def _facts(context: typer.Context, result: eb.Identification) -> list[Fact]:
+def _facts(source: str, result: eb.Identification) -> list[Fact]:
     from entropic_bpi.certificate.policy import NOT_CERTIFIED
 
     claim, size, compiling = result.certificate, result.certificate.problem, result.compile_seconds
-    source, forecast = context.params["source"], result.forecast and result.forecast._asdict()
+    forecast = result.forecast and result.forecast._asdict()
     sizes = f"{size.n_states} states, {size.n_actions} actions, horizon {size.horizon}"
     method = claim.method if claim.constants is None else f"{claim.method}, {claim.constants} constants"
     once = f", and {compiling:.3g} s once for compiling" if compiling >= SHORTEST_COMPILING else ""
@@ -226,7 +217,7 @@ def _what_would_help(result: eb.Identification) -> Iterator[str]:
         yield f"--eps {math.ceil(claim.gap / unit) * unit:g}: so far only this gap is certified"
     if claim.problem.successors == "unknown":
         yield "--successors, if the possible next states are known"
-    yield "what else may be declared: the command forecast compares, with the same options"
+    yield "other declarations: entropic-bpi forecast, with the same options, estimates their effect"
 
 
 # -- advice: the declarations that would help --------------------------------------------------------------------------
@@ -238,19 +229,8 @@ def _trial_content(trial: eb.TrialRun) -> dict[str, Any]:
     return {"trial": played, **({"episodes": None, "seconds": None} if trial.until is None else trial.until._asdict())}
 
 
-def _advised_words(declared: dict[str, Any], words: Sequence[str]) -> list[str]:
-    """Return the words of a command with these declarations; one that is made again replaces the earlier one."""
-    from entropic_bpi.runs.forecasts.advice import as_options
-
-    made, kept, skipping = [*as_options(declared)], [], False
-    for word in words:
-        skipping = word in made if word.startswith("--") else skipping
-        kept += [] if skipping else [word]
-    return [*kept, *made]
-
-
-def _advice_facts(found: Sequence[eb.Declaration], without: eb.TrialRun, words: Sequence[str]) -> list[Fact]:
-    """Return the declarations that were tried, and the complete command with those that help most."""
+def _advice_facts(found: Sequence[eb.Declaration], without: eb.TrialRun) -> list[Fact]:
+    """Return the declarations that were tried, and the options of those that help most."""
     from entropic_bpi.runs.forecasts.advice import as_options
     from entropic_bpi.runs.forecasts.trial import advised
 
@@ -264,16 +244,16 @@ def _advice_facts(found: Sequence[eb.Declaration], without: eb.TrialRun, words: 
         return data(declarations=content)
     facts = [Fact("declarations", content, _TRUE if found[0].true else _ASSUMED, rows)]
     best = advised(found, without)
-    if best is not None and not best.true:
-        command = shlex.join([PROGRAM, *_advised_words(best.declared, words)])
-        facts += [Fact("advice", command), line(f"If {best} is true of your problem: {command}")]
+    if best is not None:
+        advice = shlex.join(as_options(best.declared))
+        facts += [
+            Fact("advice", advice, "advice", advice if best.true else f"{advice}, if {best} is true of your problem")
+        ]
     return facts
 
 
 @with_options(*options_of(identify, without=("context", *_OF_A_RUN)))
-def forecast(
-    context: typer.Context, *, trial_seconds: float = 3.0, trial_episodes: int | None = None, **asked: Any
-) -> Answer:
+def forecast(*, trial_seconds: float = 3.0, trial_episodes: int | None = None, **asked: Any) -> Answer:
     """Estimate the episodes and the time that identify needs, and which declarations would help.
 
     The options are those of identify. A trial run is the beginning of the run itself; the number of episodes and the time
@@ -296,16 +276,12 @@ def forecast(
     trial_episodes
         Limit the episodes of a trial run, if episodes are expensive.
     """
-    from entropic_bpi.runs.forecasts.trial import advised
-
     model, arguments = _question(asked)
     outlook = eb.forecast(model, trial_seconds=trial_seconds, trial_episodes=trial_episodes, **arguments)
-    words = again(context, "identify", without=_OF_A_TRIAL)
-    facts = [*_forecast_facts(asked["source"], outlook), *_advice_facts(outlook.declarations, outlook.trial, words)]
+    facts = [*_forecast_facts(asked["source"], outlook), *_advice_facts(outlook.declarations, outlook.trial)]
     if asked["reward_range"] is not None and asked["successors"] is None:
         facts.append(line(_NOT_MEASURED))
-    best = advised(outlook.declarations, outlook.trial)
-    return Answer(facts, [*_advised_words({} if best is None else best.declared, words), "--out", "run"])
+    return Answer(facts)
 
 
 def _forecast_facts(source: str, outlook: eb.RunForecast) -> list[Fact]:

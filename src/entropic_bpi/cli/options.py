@@ -139,32 +139,13 @@ def _described(parameter: inspect.Parameter, kind: Any, panel: str | None, words
 # -- what was given ----------------------------------------------------------------------------------------------------
 
 
-def again(
-    context: typer.Context, command: str, *, only: Container[str] | None = None, without: Container[str] = ()
-) -> list[str]:
-    """Return the words of ``command`` with the options given to this one: those ``only``, or all ``without`` some."""
-    words = []
-    for parameter in context.command.params:
-        source: Any = context.get_parameter_source(parameter.name or "")
-        kept = parameter.name not in without if only is None else parameter.name in only
-        if kept and source is not None and source.name == "COMMANDLINE":
-            words += _words(parameter, context.params[parameter.name or ""])
-    return [command, *words]
-
-
-def _words(parameter: Any, value: Any) -> list[str]:
-    """Return an option as it would be typed."""
-    if isinstance(value, bool):
-        return [max(parameter.opts if value else parameter.secondary_opts, key=len)]
-    values = [_number(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
-    if parameter.param_type_name == "argument":
-        return values
-    option = max(parameter.opts, key=len)
-    return [word for item in values for word in (option, item)] if isinstance(value, list) else [option, *values]
-
-
-def _number(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+def typed(context: typer.Context, without: Container[str]) -> list[str]:
+    """Return the options that were typed, ``without`` some."""
+    return [
+        f"--{name.replace('_', '-')}"
+        for name in context.params
+        if name not in without and getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    ]
 
 
 def risk_of(beta: float | None, evar: float | None) -> dict[str, Any]:

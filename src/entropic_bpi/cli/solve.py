@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer
-
 import entropic_bpi as eb
 from entropic_bpi.cli.facts import Answer, Fact, data, policy_facts
 from entropic_bpi.cli.folders import written
-from entropic_bpi.cli.options import again, open_model, risk_of
+from entropic_bpi.cli.options import open_model, risk_of
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.formats.registry import format_of
 from entropic_bpi.show.choices import choices_of, reached_by
@@ -45,7 +43,6 @@ def instances() -> Answer:
 
 
 def solve(
-    context: typer.Context,
     source: str,
     *,
     beta: float | None = None,
@@ -100,14 +97,7 @@ def solve(
         *_law_facts(mdp, solution.policy, evar),
         *policy_facts("Optimal policy on the states that it reaches", choices),
     ]
-    then = again(context, "forecast", without=("as_json", "device"))
-    return Answer(facts, [*then, "--eps", suggested_eps(mdp), "--delta", "0.1"])
-
-
-def suggested_eps(mdp: eb.FiniteMDP) -> str:
-    """Return an accuracy for a first run: a twentieth of the range of the return."""
-    low, high = mdp.reward_range
-    return f"{(high - low) * mdp.horizon / 20:.1g}"
+    return Answer(facts)
 
 
 def _value_facts(solution: Any, evar: float | None) -> list[Fact]:
@@ -156,7 +146,6 @@ def _law_facts(mdp: eb.FiniteMDP, policy: Any, evar: float | None) -> Iterator[F
 
 
 def front(
-    context: typer.Context,
     source: str,
     *,
     betas: tuple[float, float],
@@ -196,9 +185,7 @@ def front(
         *(Fact(name, getattr(found, name)) for name in ("betas", "values", "breakpoints", "tol", "policies")),
         Fact("rows", [row._asdict() for row in rows], shown=table),
     ]
-    middle = rows[len(rows) // 2]
-    then = again(context, "solve", only=("source", "horizon", "param"))
-    return Answer(facts, [*then, "--beta", f"{(middle.low + middle.high) / 2:.3g}"])
+    return Answer(facts)
 
 
 def convert(source: str, target: Path, *, horizon: int | None = None, param: list[str] | None = None) -> Answer:

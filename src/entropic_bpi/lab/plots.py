@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from entropic_bpi.lab.learners import Run
 from entropic_bpi.lab.learners import title as title_of
-from entropic_bpi.show.plots import COLOURS, DASHES, new_figure, tidy
+from entropic_bpi.show.figures import COLOURS, DASHES, new_figure, tidy
 from entropic_bpi.tools.text import drawable
 
 

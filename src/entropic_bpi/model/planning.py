@@ -36,6 +36,8 @@ from entropic_bpi.types import Summarised
 _FEW_PAIRS = 1000
 # ... for dense models while the matrix of a step is so small that the library's products cost more to call than to do.
 _SMALL_MATRIX = 16_384
+# Rewards that add up to more than so many times their differences are planned without what is common to them.
+_DWARFED = 1e6
 # How many β share a reading of the transitions.
 _TOGETHER = 32
 # From this many probabilities and actions on, rows of a dense model that cannot be the best are worth finding.
@@ -183,21 +185,48 @@ def solve(
     together = min(len(betas), _TOGETHER)
     check_memory(f"solving {mdp!r}", 2 * together * mdp.horizon * mdp.n_states)
     free = mdp.without_masks()
+    offsets = _offsets(free)
+    planned = free if offsets is None else _without_offsets(free, offsets)
     # Fills in values (β, H + 1, S) and policies (β, H, S).
-    plan: Callable[[list[float], np.ndarray, np.ndarray], None] = partial(_plan_here, free)
+    plan: Callable[[list[float], np.ndarray, np.ndarray], None] = partial(_plan_here, planned)
     if check_device("device", device) == "gpu" and betas:
         from entropic_bpi.model.planning_gpu import Planner
 
-        plan = Planner(free, together, max(map(abs, betas))).plan
+        plan = Planner(planned, together, max(map(abs, betas))).plan
     solutions: list[Solution] = []
     for first in range(0, len(betas), _TOGETHER):
         some = betas[first : first + _TOGETHER]
         values = np.zeros((len(some), mdp.horizon + 1, mdp.n_states))
         policies = np.empty((len(some), mdp.horizon, mdp.n_states), dtype=np.int64)
         plan(some, values, policies)
+        if offsets is not None:
+            values[:, :-1] += np.cumsum(np.broadcast_to(offsets, mdp.horizon)[::-1])[::-1, None]
         for each, value, policy in zip(some, values, map(mdp.replace_forbidden, policies), strict=True):
             solutions.append(Solution(mdp, each, policy, value, _start_risk(mdp, value[0], each), tail))
     return solutions[0] if is_one else solutions
+
+
+def _offsets(mdp: FiniteMDP) -> np.ndarray | None:
+    """The smallest reward of each step if these dwarf the differences between rewards, otherwise None.
+
+    What is paid at a step whatever happens changes no policy, but values that contain it round the differences away.
+    """
+    low, high = mdp._step_reward_ranges
+    with np.errstate(over="ignore"):
+        in_all, difference = np.abs(low).sum() * (mdp.horizon / len(low)), (high - low).max()
+        return low if in_all > _DWARFED * difference > 0 else None
+
+
+def _without_offsets(mdp: FiniteMDP, offsets: np.ndarray) -> FiniteMDP:
+    """The same model, with the offset of each step subtracted from its rewards."""
+    if not mdp.next_state_rewards:
+        assert mdp.rewards is not None
+        return mdp._with_rewards(mdp.rewards - (offsets[:, None, None] if len(offsets) > 1 else offsets[0]))
+    rows, pairs = mdp.rows, mdp.n_states * mdp.n_actions
+    assert rows.rewards is not None
+    if mdp.stationary:
+        return mdp._with_rewards(rows.rewards - offsets[:, None])
+    return mdp._with_rewards(rows.rewards - np.repeat(offsets, np.diff(rows.indptr[::pairs])))
 
 
 def _plan_here(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:

@@ -283,14 +283,15 @@ class Declarations:
     )
     noise: Any = _entry(  # noqa: RUF009
         _check_noise,
-        "Outcomes are a known function of state, action and a random label: of the model, or as a function in a file says.",
+        "Outcomes are a known function of state, action and a random label: the mechanics of the model.",
         str,
-        metavar="model|FILE.py:FUNCTION",
+        metavar="model",
         not_for={"exploration": "noise is not for explore, which has a ball for each state-action pair"},
         excludes={
             "max_successors": "noise says what may follow",
             "max_states": "the outcomes of noise are states, which must be listed",
         },
+        from_toml=toml.noise_from_toml,
         sentence=sentences.noise,
     )
 

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from entropic_bpi._gymnasium_ids import env_factory, is_class_in_file
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.parts.mechanics import Mechanics, OutcomeTable, Partitioned, read_labels, read_outcomes
@@ -116,18 +115,49 @@ class Noise:
         """
         return read_outcomes(states, actions, self.laws, self.outcome, self.law, number)
 
+    def as_table(self) -> dict[str, Any]:
+        """Return the noise as lists, which a problem file holds.
+
+        Returns
+        -------
+        dict
+            ``laws`` and ``outcomes``.
+
+        Raises
+        ------
+        InvalidProblemError
+            If the outcome or the law is a function.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> eb.Noise(["a"], {(0, 0, "a"): 0}).as_table()
+        {'laws': [['', ['a']]], 'outcomes': [[0, 0, '', [[0]]]]}
+        """
+        functions = [part for part in (self.outcome, self.law, self.observed) if callable(part)]
+        if functions:
+            raise InvalidProblemError(
+                "a problem file cannot hold a function: give noise by tables {(state, action, label): outcome} and, with "
+                "several laws, {(state, action): law}"
+            )
+        outcomes: dict[Any, list[Any]] = {}
+        for (state, action, _), outcome in self.outcome.items():
+            outcomes.setdefault((state, action), []).append(list(outcome) if isinstance(outcome, tuple) else [outcome])
+        only = next(iter(self.laws))
+        law = dict.fromkeys(outcomes, only) if self.law is None else self.law
+        return {
+            "laws": [[name, labels] for name, labels in self.laws.items()],
+            "outcomes": [[*pair, law[pair], listed] for pair, listed in outcomes.items()],
+        }
+
     def __repr__(self) -> str:
         return f"Noise({', '.join(str(len(labels)) for labels in self.laws.values())} labels)"
 
 
 def check_noise(name: str, value: Any) -> Any:
-    """Return noise, or what the function returns that is named as ``file.py:function``."""
-    if isinstance(value, str) and is_class_in_file(value):
-        value = env_factory(value, {})()
     if not isinstance(value, Noise | Mechanics | Partitioned) and value != MODEL:
         raise InvalidProblemError(
-            f"{name} must be an eb.Noise, 'model' for the mechanics of a model, or 'file.py:function' for a function that "
-            f"returns an eb.Noise; got {shown(value)}"
+            f"{name} must be an eb.Noise, or 'model' for the mechanics of a model; got {shown(value)}"
         )
     return value
 

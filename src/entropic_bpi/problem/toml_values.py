@@ -44,6 +44,8 @@ def value_as_toml(value: Any) -> str:
 
     if value is END:
         return "{end = true}"
+    if hasattr(value, "as_table"):
+        return f"{{{', '.join(f'{key} = {value_as_toml(part)}' for key, part in value.as_table().items())}}}"
     if isinstance(value, np.ndarray | np.generic):
         return value_as_toml(value.tolist())
     if isinstance(value, bool):
@@ -72,6 +74,31 @@ def label_from_toml(value: Any) -> Any:
 def start_from_toml(name: str, value: Any) -> Any:
     """Return a state as it is, or a list of states."""
     return [label_from_toml(state) for state in value] if isinstance(value, list) else label_from_toml(value)
+
+
+def noise_from_toml(name: str, value: Any) -> Any:
+    """Return the noise of a table ``{laws, outcomes}``: ``laws`` a list of ``[name, [label, …]]``, ``outcomes`` a list of
+    ``[state, action, law, [outcome of each label]]``, an outcome ``[next state]`` or ``[next state, reward]``."""
+    from entropic_bpi.problem.noise import Noise
+
+    if isinstance(value, str):
+        return value
+    try:
+        laws = {name: list(map(label_from_toml, labels)) for name, labels in value["laws"]}
+        outcomes, law = {}, {}
+        for state, action, name_of_law, following in value["outcomes"]:
+            pair = label_from_toml(state), label_from_toml(action)
+            law[pair] = name_of_law
+            for label, outcome in zip(laws[name_of_law], following, strict=True):
+                outcomes[*pair, label] = (
+                    (label_from_toml(outcome[0]), *outcome[1:]) if outcome[1:] else label_from_toml(outcome[0])
+                )
+        return Noise(laws, outcomes, law=law)
+    except (KeyError, TypeError, ValueError, IndexError):
+        raise InvalidProblemError(
+            f"{name} must be 'model', or have laws = [[name, [label, …]], …] and outcomes = [[state, action, law, "
+            f"[[next state, reward], …]], …]; got {shown(value)}"
+        ) from None
 
 
 def successors_from_toml(name: str, value: Any) -> Any:

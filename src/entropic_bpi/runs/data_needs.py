@@ -76,6 +76,9 @@ class Missing(Summarised):
     rows: tuple[Row, ...]
     expected: float
 
+    def __str__(self) -> str:
+        return "\n".join([f"the certified gap is {self.gap:.3g}, the target {self.target:.3g}", *self.suggestions])
+
     @property
     def suggestions(self) -> list[str]:
         """The plan of experiments, in words."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -146,19 +146,13 @@ class Identification(Summarised):
 
         return entropic_bpi.Policy(self.certificate).table()
 
-    def report(
-        self, path: str | Path, *, grid: tuple[int, int] | None = None, actions: Sequence[str] | None = None
-    ) -> Verification:
+    def report(self, path: str | Path) -> Verification:
         """Write a report, see :func:`entropic_bpi.show.report.write`.
 
         Parameters
         ----------
         path : path
             The HTML file to write.
-        grid : (int, int), optional
-            Rows and columns, if the first states are the cells of a map.
-        actions : sequence of str, optional
-            Names for the actions.
 
         Returns
         -------
@@ -177,7 +171,7 @@ class Identification(Summarised):
         """
         import entropic_bpi
 
-        return entropic_bpi.report.write(self, path, grid=grid, actions=actions)
+        return entropic_bpi.report.write(self, path)
 
     def __repr__(self) -> str:
         claim, warning = self.certificate, "" if self.stopped else f"{NOT_CERTIFIED}; "

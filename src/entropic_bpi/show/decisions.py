@@ -165,7 +165,7 @@ def value_range(appraisal: Appraisal) -> tuple[float, float]:
     return low - room, high + room
 
 
-def drawn_band(appraisal: Appraisal, policy: str, most: int = 150) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def drawn_band(appraisal: Appraisal, policy: str, most: int = 500) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Points of the steps of a band, thinned to the safe side: x, lower and upper bounds of P(return ≤ x)."""
     band, (left, right) = appraisal.bands[policy], value_range(appraisal)
     inside = np.flatnonzero((band.thresholds >= left) & (band.thresholds <= right))

@@ -1,90 +1,30 @@
-"""The figures that the command line draws. They are made without pyplot, so that no window system is touched."""
+"""The figures that the command line draws."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.show.choices import seen_to_reach
-from entropic_bpi.show.words import Rounding, number, probability, unit_of
-from entropic_bpi.tools.files import write_atomically
+from entropic_bpi.show.decisions import drawn_band
+from entropic_bpi.show.figures import COLOURS, new_figure, one_plot, plain_numbers, save, tidy
+from entropic_bpi.show.words import Rounding, name, number, probability, unit_of
 from entropic_bpi.tools.text import drawable
 
 if TYPE_CHECKING:
     from entropic_bpi.certificate.certificate import Certificate
     from entropic_bpi.model.frontier import Front
-    from entropic_bpi.runs.data_needs import Missing
+    from entropic_bpi.runs.appraisal import Appraisal
 
-__all__ = ["COLOURS", "evidence", "front", "grid", "interval", "missing", "new_figure", "plain_numbers"]
+__all__ = ["COLOURS", "evidence", "front", "grid", "interval", "new_figure", "plain_numbers"]
 __all__ += ["policy", "save", "spectrum", "tidy"]
 
-#: Okabe and Ito's colours, which colour-blind readers can tell apart.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-DASHES = ("-", "--", ":", "-.")
-_DPI = 200
-_MOST_STATES, _MOST_POLICIES, _MOST_BARS = 30, 14, 30
-
-
-def save(figure: Figure, path: str | Path) -> None:
-    """Write a figure as PNG; a crash leaves either the old file or the new one.
-
-    Parameters
-    ----------
-    figure : Figure
-        The figure.
-    path : path
-        The file.
-
-    Examples
-    --------
-    >>> from entropic_bpi import plots
-    >>> figure = plots.new_figure(4, 3)
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     plots.save(figure, f"{folder}/figure.png")
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    canvas: Any = FigureCanvasAgg(figure)
-    write_atomically(path, canvas.print_png)
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure, which needs no display.
-
-    Parameters
-    ----------
-    width, height : float
-        Size in inches.
-
-    Returns
-    -------
-    Figure
-        The Matplotlib figure.
-
-    Examples
-    --------
-    >>> from entropic_bpi import plots
-    >>> figure = plots.new_figure(4, 3)
-    >>> figure.get_size_inches().tolist()
-    [4.0, 3.0]
-    """
-    return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
-
-
-def one_plot(width: float, height: float, xlabel: str, ylabel: str) -> tuple[Figure, Any]:
-    """Return a figure with one plot, and its axes."""
-    figure = new_figure(width, height)
-    axes = figure.subplots()
-    axes.set(xlabel=xlabel, ylabel=ylabel)
-    return figure, axes
+_MOST_POLICIES, _MOST_BARS = 14, 30
 
 
 def _band(axes: Any, x: np.ndarray, lower: Any, upper: Any, value: str, marker: str = "") -> None:
@@ -92,61 +32,6 @@ def _band(axes: Any, x: np.ndarray, lower: Any, upper: Any, value: str, marker: 
     axes.fill_between(x, lower, upper, color=COLOURS[0], alpha=0.2, linewidth=0)
     axes.plot(x, upper, color=COLOURS[0], marker=marker, label=f"upper bound of the best {value}")
     axes.plot(x, lower, color=COLOURS[0], ls="--", marker=marker, label=f"lower bound of the policy's {value}")
-
-
-def tidy(axes: Any) -> None:
-    """Remove frames, and choose readable numbers for short logarithmic axes.
-
-    Parameters
-    ----------
-    axes : Axes
-        The axes of a Matplotlib plot.
-
-    Examples
-    --------
-    >>> from entropic_bpi import plots
-    >>> figure = plots.new_figure(4, 3)
-    >>> plots.tidy(figure.subplots())
-    """
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25, linewidth=0.6)
-    for axis in (axes.xaxis, axes.yaxis):
-        if axis.get_scale() == "log" and _ticks_in_view(axis, axis.get_major_locator()) < 2:
-            axis.set_major_locator(_short_locator(axis))
-            axis.set_major_formatter(LogFormatterSciNotation(labelOnlyBase=False, minor_thresholds=(np.inf, np.inf)))
-            axis.set_minor_formatter(NullFormatter())
-
-
-def _ticks_in_view(axis: Any, locator: Any) -> int:
-    low, high = axis.get_view_interval()
-    return sum(low <= tick <= high for tick in locator.tick_values(low, high))
-
-
-def _short_locator(axis: Any) -> Any:
-    """1, 2, 5, 10, … and, where even of these there are not two, any numbers."""
-    usual = LogLocator(subs=(1, 2, 5))
-    return usual if _ticks_in_view(axis, usual) >= 2 else MaxNLocator(4)
-
-
-def plain_numbers(axis: Any) -> None:
-    """Write 0.2 instead of 2 × 10⁻¹ on a short logarithmic axis.
-
-    Parameters
-    ----------
-    axis : Axis
-        The axis of a Matplotlib plot.
-
-    Examples
-    --------
-    >>> from entropic_bpi import plots
-    >>> figure = plots.new_figure(4, 3)
-    >>> axes = figure.subplots()
-    >>> lines = axes.loglog([1, 2], [1, 2])
-    >>> plots.plain_numbers(axes.xaxis)
-    """
-    axis.set_major_locator(_short_locator(axis))
-    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axis.set_minor_formatter(NullFormatter())
 
 
 def interval(history: np.ndarray, *, eps: float, delta: float, unit: str | None = None) -> Figure:
@@ -177,18 +62,20 @@ def interval(history: np.ndarray, *, eps: float, delta: float, unit: str | None 
     """
     rows = history[history["episodes"] > 0] if len(history) > 1 else history
     episodes = np.maximum(rows["episodes"], 1)
-    figure = new_figure(5.2, 4.6)
-    values, gaps = figure.subplots(2, 1, sharex=True)
-    _band(values, episodes, rows["lower"], rows["upper"], "value")
+    bounded = np.isfinite(rows["upper"]).any()  # an exploration bounds the gap alone
+    figure = new_figure(5.2, 4.6 if bounded else 3.0)
+    *above, gaps = figure.subplots(1 + bounded, 1, sharex=True, squeeze=False).flat
     unit = drawable(unit or "units of reward")
-    values.set_ylabel(f"value ({unit})")
-    values.set_title(f"Certified with probability at least {probability(delta)}", fontsize="medium")
+    for values in above:
+        _band(values, episodes, rows["lower"], rows["upper"], "value")
+        values.set_ylabel(f"value ({unit})")
+    figure.axes[0].set_title(f"Certified with probability at least {probability(delta)}", fontsize="medium")
     claimed = np.minimum(rows["gap"], rows["upper"] - rows["lower"])  # a method may not bound the gap yet
     gaps.plot(episodes, claimed, color=COLOURS[1], label="certified gap")
     gaps.axhline(eps, color="black", ls=":", label=f"goal ε = {eps:g}")
     gaps.set(xscale="log", yscale="log", xlabel="episodes", ylabel=f"gap ({unit})")
     plain_numbers(gaps.yaxis)
-    for axes in (values, gaps):
+    for axes in figure.axes:
         axes.legend(frameon=False, fontsize="small")
         tidy(axes)
     return figure
@@ -315,66 +202,15 @@ def policy(certificate: Certificate, actions: Sequence[str] | None = None) -> Fi
     reached = [(h, s) for h, occupied in enumerate(places) for s in occupied]
     states = sorted({s for _, s in reached})
     figure, axes = one_plot(0.45 * problem.horizon + 2.2, 0.3 * len(states) + 1.2, "step", "state")
-    for a, name in enumerate(problem.action_names if actions is None else actions):
+    for a, action in enumerate(problem.action_names if actions is None else actions):
         chosen = [(h, states.index(s)) for h, s in reached if certificate.policy[h, s] == a]
         axes.scatter(
-            *np.reshape(chosen, (-1, 2)).T, s=120, marker="s", color=COLOURS[a % len(COLOURS)], label=drawable(name)
+            *np.reshape(chosen, (-1, 2)).T, s=120, marker="s", color=COLOURS[a % len(COLOURS)], label=drawable(action)
         )
     axes.set(xticks=range(problem.horizon), xlim=(-0.6, problem.horizon - 0.4))
     axes.set_yticks(range(len(states)), [drawable(problem.state_names[s]) for s in states])
     axes.legend(title="action", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def missing(lacking: Missing) -> Figure:
-    """Draw what a certificate needs, by state and action: the decrease of the gap with twice the visits, and the visits.
-
-    Several steps are added up; the most helpful states come first, no more than fit the page.
-
-    Parameters
-    ----------
-    lacking : Missing
-        The result of :func:`entropic_bpi.missing`.
-
-    Returns
-    -------
-    Figure
-        The Matplotlib figure.
-
-    Examples
-    --------
-    >>> import entropic_bpi as eb
-    >>> bridge = eb.instances.risky_bridge(horizon=5)
-    >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
-    >>> from entropic_bpi import plots
-    >>> plots.missing(eb.missing(result)) is not None
-    True
-    """
-    totals: dict[tuple[str, str], np.ndarray] = defaultdict(lambda: np.zeros(3))
-    for row in lacking.rows:
-        if row.state is not None and row.action is not None:
-            totals[row.state, row.action] += (row.gap_reduction, row.visits, row.visits_needed)
-    ordered = sorted(totals, key=lambda pair: -totals[pair][0])
-    states = list(dict.fromkeys(state for state, _ in ordered))[:_MOST_STATES]
-    actions = sorted({action for state, action in totals if state in states})
-    falls = np.full((len(states), len(actions)), np.nan)
-    height = max(2.4, 1.2 + 0.35 * len(states))
-    figure, axes = one_plot(max(3.4, 1.6 + 0.9 * len(actions)), height, "action", "state")
-    for pair in (pair for pair in ordered if pair[0] in states):
-        falls[states.index(pair[0]), actions.index(pair[1])] = totals[pair][0]
-    image = axes.imshow(falls, cmap="Oranges", aspect="auto", vmin=0.0)
-    for (i, j), fall in np.ndenumerate(falls):
-        if np.isfinite(fall):
-            now, needed = totals[states[i], actions[j]][1:].astype(int)
-            words = f"{now}" if needed <= now else f"{now} → {needed}"
-            dark = fall > 0.6 * np.nanmax(falls) > 0
-            axes.text(j, i, words, ha="center", va="center", fontsize=5, color="white" if dark else "black")
-    axes.set_xticks(range(len(actions)), [drawable(action) for action in actions], fontsize="small")
-    axes.set_yticks(range(len(states)), [drawable(state) for state in states], fontsize="small")
-    title = f"Visits now → needed for a gap of {number(lacking.target)} (now {number(lacking.gap)})"
-    axes.set_title(title, fontsize=7, wrap=True)
-    figure.colorbar(image).set_label("fall of the gap with twice the visits", fontsize="small")
     return figure
 
 
@@ -469,16 +305,42 @@ def front(found: Front, *, alpha: float = 0.05) -> Figure:
 
 def returns(values: np.ndarray) -> Figure:
     """A histogram of returns, with their mean and the worst and best twentieth."""
-    figure, axes = one_plot(6.0, 3.6, "return of an episode", "episodes")
-    different, times = np.unique(values, return_counts=True)
-    if len(different) <= _MOST_BARS:  # few values: one bar for each
-        apart = np.diff(different)
-        axes.bar(different, times, width=0.8 * (apart.min() if apart.size else 1.0))
-    else:
-        axes.hist(values, bins=_MOST_BARS)
+    figure, axes = one_plot(6.0, 3.6, "return of an episode", "share of episodes")
+    histogram(axes, values, np.ptp(values))
     low, high = np.quantile(values, (0.05, 0.95))
     axes.axvline(float(values.mean()), color="black", label=f"mean {values.mean():.4g}")
     axes.axvspan(low, high, color="black", alpha=0.08, lw=0, label=f"5 % to 95 %: {low:.4g} to {high:.4g}")
     axes.legend(frameon=False)
     tidy(axes)
+    return figure
+
+
+def histogram(axes: Any, values: np.ndarray, span: float, label: str | None = None) -> None:
+    """Draw the shares of values on an axis of length ``span``: a bar for each if they are few, or else of equal width."""
+    different, times = np.unique(values.round(12), return_counts=True)
+    if len(different) <= _MOST_BARS:
+        width = 0.8 * min(np.diff(different).min(initial=np.inf), 0.05 * span or 1.0)
+        axes.bar(different, times / len(values), width=width, color=COLOURS[0], label=label)
+    else:
+        weights = np.full(len(values), 1 / len(values))
+        axes.hist(values, bins=_MOST_BARS, weights=weights, color=COLOURS[0], label=label)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+
+
+def laws(appraisal: Appraisal) -> Figure:
+    """Draw the bounds of the laws of the return of the policies of an appraisal."""
+    unit = "" if appraisal.unit is None else f" ({drawable(appraisal.unit)})"
+    surely = "exact" if appraisal.delta is None else f"with probability ≥ {probability(appraisal.delta)}"
+    figure, axes = one_plot(6.0, 3.4, f"return of an episode{unit}", "share of episodes with\nat most this return")
+    for place, policy in enumerate(appraisal.bands):
+        x, lower, upper = drawn_band(appraisal, policy)
+        colour = COLOURS[place % len(COLOURS)]
+        axes.fill_between(x, lower, upper, color=colour, alpha=0.35, linewidth=0)
+        axes.plot(x, lower, color=colour, linewidth=1.0)
+        axes.plot(x, upper, color=colour, linewidth=1.0, label=drawable(name(policy)))
+    axes.set_ylim(0, 1)
+    axes.set_title(f"Laws of the return, {surely}", fontsize=8)
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
+    tidy(axes)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     return figure

@@ -23,6 +23,7 @@ from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.noise import Noise
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward
+from entropic_bpi.sources.adapters import as_gymnasium_env
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch
 from entropic_bpi.sources.spaces import END_NAME, MOST_STATES, DiscoveredStates, FiniteSpace, finite
 from entropic_bpi.sources.successors import in_numbers
@@ -44,6 +45,8 @@ def open_environment(source: Any, num_envs: int, max_states: int | None = None) 
     Of an id, a class or a factory, ``num_envs`` copies as one vector environment.
     """
     check_memory(f"{num_envs} copies of an environment", 1000 * num_envs)
+    if not isinstance(source, type):
+        source = as_gymnasium_env(source, type(source).__name__)
     if _is_env(source) and num_envs != 1:
         raise InvalidProblemError(
             "num_envs needs an environment id, a class or a factory, from which several copies can be made"
@@ -65,13 +68,13 @@ def make_env(source: Any, num_envs: int = 1) -> Any:
     if not isinstance(source, str) and not callable(source):
         raise InvalidProblemError(
             "source must be a FiniteMDP, a Gymnasium environment, a vector of them, an environment id, a class or a "
-            f"factory; got {type(source).__name__}. Environments of Gym or dm_env become such by the package shimmy"
+            f"factory; got {type(source).__name__}"
         )
     name = source.removeprefix("gym:") if isinstance(source, str) else getattr(source, "__qualname__", repr(source))
     copies: list[Any] = []
 
     def copy() -> Any:
-        copies.append(make())
+        copies.append(as_gymnasium_env(make(), name))
         return copies[-1]
 
     try:
@@ -89,9 +92,7 @@ def make_env(source: Any, num_envs: int = 1) -> Any:
             raise
         raise InvalidProblemError(f"cannot make the environment {name!r}: {error}") from error
     if not _is_env(env):
-        raise InvalidProblemError(
-            f"{name} made {shown(env)}, expected a Gymnasium environment; the package shimmy makes one of Gym or dm_env"
-        )
+        raise InvalidProblemError(f"{name} made {shown(env)}, expected a Gymnasium environment")
     return env
 
 

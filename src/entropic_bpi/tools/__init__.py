@@ -1,1 +1,1 @@
-"""Tools without a word of the domain: checks of arguments, texts, files, workers, interrupts."""
+"""Tools without a word of the domain: checks of arguments, texts, files, interrupts."""

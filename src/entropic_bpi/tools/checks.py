@@ -159,6 +159,11 @@ def machine_memory() -> float:
         return math.inf
 
 
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def ask(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
     """Return what a function of the user returns; an exception becomes an error that names the call."""
     try:

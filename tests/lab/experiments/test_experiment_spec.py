@@ -41,31 +41,29 @@ def test_the_hash_depends_on_the_content_of_the_model_and_not_on_where_it_lies(t
 
 
 @pytest.mark.parametrize(
-    ("wrong", "key", "words"),
+    ("wrong", "words"),
     [
-        ({"beta": float("nan")}, "beta", "finite"),
-        ({"eps": 0}, "eps", "greater than 0"),
-        ({"delta": [0.1, 1.0]}, "delta", "between 0 and 1"),
-        ({"method": "kI"}, "method", "kl, bernstein"),
-        ({"seeds": [1, 1]}, "seeds", "differ"),
-        ({"seeds": -1}, "seeds", "at least 1"),
-        ({"eps": []}, "eps", "empty"),
-        ({"bonus": 3}, "bonus", "unknown option"),
-        ({"constants": "sharp"}, "constants", "bernstein"),
-        ({"stationary": "yes"}, "stationary", "True or False"),
-        ({"instance": "bridge"}, "instance", "unknown source"),
-        ({"instance": "missing.npz"}, "instance", "missing.npz"),
-        ({"horizon": 0}, "horizon", "at least 1"),
-        ({"params": {"p_dash": 2}}, "params", "p_dash"),
-        ({"params": {"horizon": 2}}, "params", "axis"),
-        ({"learner": "rsq"}, "learner", "either"),
+        ({"beta": float("nan")}, "finite"),
+        ({"eps": 0}, "greater than 0"),
+        ({"delta": [0.1, 1.0]}, "between 0 and 1"),
+        ({"method": "kI"}, "kl, bernstein"),
+        ({"seeds": [1, 1]}, "differ"),
+        ({"seeds": -1}, "at least 1"),
+        ({"eps": []}, "empty"),
+        ({"bonus": 3}, "unknown option"),
+        ({"constants": "sharp"}, "bernstein"),
+        ({"stationary": "yes"}, "True or False"),
+        ({"instance": "bridge"}, "unknown source"),
+        ({"instance": "missing.npz"}, "missing.npz"),
+        ({"horizon": 0}, "at least 1"),
+        ({"params": {"p_dash": 2}}, "p_dash"),
+        ({"params": {"horizon": 2}}, "axis"),
+        ({"learner": "rsq"}, "either"),
     ],
 )
-def test_bad_axes_are_named(wrong, key, words):
-    with pytest.raises(SweepError, match=words) as caught:
+def test_bad_axes_are_named(wrong, words):
+    with pytest.raises(eb.InvalidProblemError, match=words):
         grid(**({"horizon": 7, "method": "kl", "beta": 1.0, "seeds": 2} | wrong))
-    assert caught.value.keys == (key,)
-    assert isinstance(caught.value, eb.InvalidProblemError)
 
 
 def test_learners_need_episodes_and_know_their_own_parameters():
@@ -107,27 +105,27 @@ def test_a_file_and_the_python_equivalent_are_the_same_sweep(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "words"),
+    ("old", "new", "where", "words"),
     [
-        ("    7,\n", "    0,\n", 5, "horizon"),
-        ('method = "kl"', 'method = "lk"', 9, "method"),
-        ("beta = [1.0, 2.0]", 'beta = [1.0, "x"]', 10, "beta"),
-        ("seeds = 2", "seeds = 2\nmax_episode = 10", 12, "max_episode"),
-        ("beta = [1.0, 2.0]", "", 3, "needs beta"),
-        ("episodes = 100", "", 14, "episodes"),
-        ('learner = ["rsq", "rovi"]', 'learner = ["rsq", "rowi"]', 14, "rowi"),
-        ("p_dash = 0.5", "p_dash = 1.5", 18, "p_dash"),
-        ("# two blocks", "workers = 3", 1, "workers"),
-        ("horizon = [", "horizon = {", 5, "line 5"),
+        ("    7,\n", "    0,\n", "block 1", "horizon"),
+        ('method = "kl"', 'method = "lk"', "block 1", "method"),
+        ("beta = [1.0, 2.0]", 'beta = [1.0, "x"]', "block 1", "beta"),
+        ("seeds = 2", "seeds = 2\nmax_episode = 10", "block 1", "max_episode"),
+        ("beta = [1.0, 2.0]", "", "block 1", "needs beta"),
+        ("episodes = 100", "", "block 2", "episodes"),
+        ('learner = ["rsq", "rovi"]', 'learner = ["rsq", "rowi"]', "block 2", "rowi"),
+        ("p_dash = 0.5", "p_dash = 1.5", "block 2", "p_dash"),
+        ("# two blocks", "workers = 3", "mine.toml", "workers"),
+        ("horizon = [", "horizon = {", "line 5", "line 5"),
     ],
 )
-def test_errors_in_a_file_point_at_the_line(tmp_path, old, new, line, words):
+def test_errors_in_a_file_point_at_the_block(tmp_path, old, new, where, words):
     path = tmp_path / "mine.toml"
     path.write_text(SWEEP.replace(old, new))
     with pytest.raises(SweepError, match=words) as caught:
         read_sweep(path)
     assert str(path) in str(caught.value)
-    assert f"line {line}" in str(caught.value)
+    assert where in str(caught.value)
 
 
 OWN_LEARNER = """
@@ -159,28 +157,26 @@ def test_a_sweep_imports_from_its_folder_before_it_checks_the_names_of_learners(
         sys.modules.pop("learners_of_a_sweep", None)
     assert ([run.algorithm for run in sweep.runs], sweep.imports) == (["idle_of_a_sweep"], ["learners_of_a_sweep"])
     path.write_text(IMPORTING.format("no_such_module_anywhere"))
-    with pytest.raises(SweepError, match="line 1: imports: No module named 'no_such_module_anywhere'"):
+    with pytest.raises(SweepError, match=r"mine\.toml: imports: No module named 'no_such_module_anywhere'"):
         read_sweep(path)
 
 
 @pytest.mark.parametrize(
-    ("entry", "line", "words"),
+    ("entry", "words"),
     [
-        ("", 2, "missing a required argument: 'n_states'; .* parameters of the instance belong into params"),
-        ("n_states = 5", 7, "unknown option 'n_states': .* parameters of the instance belong into params"),
+        ("", "missing a required argument: 'n_states'; .* parameters of the instance belong into params"),
+        ("n_states = 5", "unknown option 'n_states': .* parameters of the instance belong into params"),
         (
             "params = { n_states = 5 }",
-            7,
             "missing a required argument: 'n_actions'; .* belong into params, its horizon",
         ),
     ],
 )
-def test_an_instance_without_its_parameters_is_told_where_they_belong(tmp_path, entry, line, words):
+def test_an_instance_without_its_parameters_is_told_where_they_belong(tmp_path, entry, words):
     block = f'[[runs]]\ninstance = "garnet"\nhorizon = 3\nmethod = "kl"\nbeta = 1.0\nseeds = 1\n{entry}\n'
     (tmp_path / "mine.toml").write_text(block)
-    with pytest.raises(SweepError, match=words) as caught:
+    with pytest.raises(SweepError, match=words):
         read_sweep(tmp_path / "mine.toml")
-    assert f"line {line}:" in str(caught.value)
 
 
 def test_parameters_of_an_instance_are_axes_too(tmp_path):
@@ -196,7 +192,7 @@ def test_an_error_in_the_last_line_of_a_long_file_is_found_at_once(tmp_path):
     block = '[[runs]]\nmethod = "kl"\nhorizon = 2\nbeta = 1.0\nseeds = 1\n'
     (tmp_path / "long.toml").write_text(1200 * block + block.replace("seeds = 1", "seeds = 0"))
     began = time.perf_counter()
-    with pytest.raises(SweepError, match="line 6005: seeds"):
+    with pytest.raises(SweepError, match=r"block 1201 .*seeds"):
         read_sweep(tmp_path / "long.toml")
     assert time.perf_counter() - began < 20
 

@@ -109,7 +109,7 @@ def test_rovi_plans_on_the_ball_of_the_linear_program(beta):
     game = game_on(mdp, beta, episodes=400, scale=0.3)
     rovi = find("rovi")(game)
     rovi(0, 400)
-    known = rovi.known
+    known = rovi.args[-1]
     sign = np.sign(beta)
     exponentials = np.ones(5)
     for h in reversed(range(3)):
@@ -148,7 +148,7 @@ def test_kl_bpi_plans_on_the_ball_of_the_exact_dual(beta):
     game = game_on(mdp, beta, episodes=400)
     learner = find("kl_bpi")(game)
     learner(0, 400)
-    known, model = learner.known, game.model
+    known, model = learner.args[-1], game.model
     for row in np.flatnonzero(known.visits):
         h, s, a = np.unravel_index(row, (3, 5, 2))
         entries = slice(model.indptr[row], model.indptr[row + 1])
@@ -171,7 +171,7 @@ def test_plans_do_not_depend_on_the_true_probabilities(name):
     game.model.probability[:] = np.nan
     game.model.cumulative[:] = np.nan
     game.greedy.score[:] = 0
-    vi.plan_everything(game.model, game.greedy, learner.known)
+    vi.plan_everything(game.model, game.greedy, learner.args[-1])
     np.testing.assert_array_equal(game.greedy.score, planned)
 
 

@@ -7,25 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 import entropic_bpi as eb
 from entropic_bpi.cli.facts import Answer, Fact, data, line, table_of
 from entropic_bpi.cli.folders import new_folder, written
-from entropic_bpi.cli.options import again, open_model
-from entropic_bpi.cli.solve import suggested_eps
+from entropic_bpi.cli.options import open_model
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.tools.checks import check_choice
 from entropic_bpi.tools.files import write_csv
 
 if TYPE_CHECKING:
-    from entropic_bpi.lab.compare import Verdict
-    from entropic_bpi.lab.learners import Run, Stop
+    from entropic_bpi.lab.learners import Run
 
-REGRET, PLOT, STOPPING, VERDICTS = "regret.csv", "regret.png", "stopping.csv", "verdicts.csv"
-_SEEDS, _MOST_SEEDS = 5, 30
-_STOPPING_FORM = {"kl_bpi": "identify_kl", "entropic_bpi": "identify_bernstein"}
-_VOID = "with --scale below 1 the learners' certificates are void; those of identify are not affected"
+REGRET, PLOT = "regret.csv", "regret.png"
 _STANDING = {
     ("lower", "verified"): "machine-checked",
     ("lower", "exact"): "proved on paper",
@@ -37,26 +29,21 @@ _STANDING = {
 
 
 def compare(
-    context: typer.Context,
     source: str,
     *,
     beta: float,
     episodes: int,
     out: Path,
     learners: str | None = None,
-    seeds: int | None = None,
+    seeds: int = 5,
     delta: float = 0.1,
     scale: float = 1.0,
-    stop: float | None = None,
-    sequential: bool = False,
-    batch: int = 6,
-    level: float = 0.05,
     imports: list[str] | None = None,
     workers: int | None = None,
     horizon: int | None = None,
     param: list[str] | None = None,
 ) -> Answer:
-    """Run several learners with several seeds, and compare their regret or the episodes until they certify a policy.
+    """Run several learners with several seeds, and compare their regret.
 
     Examples:
 
@@ -64,104 +51,60 @@ def compare(
 
         entropic-bpi compare risky-bridge --beta 1.5 --episodes 100000 --scale 0.01 --out tuned
 
-        entropic-bpi compare risky-bridge --beta -0.5 --episodes 10000000 --stop 0.5 --out stopping
-
-        entropic-bpi compare risky-bridge --beta 1.5 --episodes 100000 --sequential --out apart
-
     The regret is exact: the sum of (best value - value of the policy played) over the episodes. Its table gives the mean
     over the seeds with a 95% interval; regret.csv holds every run, regret.png the mean curves and the range over the seeds.
-
-    With --stop the learners that can certify a policy play until they do, beside identify with methods kl and bernstein;
-    the table and stopping.csv show which runs were capped at --episodes.
-
-    With --sequential the number of runs is not fixed: after every batch all pairs of learners are tested, a learner
-    that differs significantly from all others stops, and verdicts.csv has the results. With probability at least 1 - LEVEL
-    no difference is reported between two learners whose regret has the same distribution.
 
     Learners: entropic_bpi rsvi rsq rsvi2 rsq2 ucb_advantage rodi_otp rodi_pto rovi bpi_ucbvi kl_bpi generative.
 
     Parameters
     ----------
     episodes
-        Length of each run; with --stop the number at which a run is capped.
+        Length of each run.
     out : DIR
         Folder for the results; nothing in it is overwritten.
     learners : A,B,...
-        Which ones. Default: all that take this beta; with --stop all that have a stopping rule.
+        Which ones. Default: all that take this beta.
     seeds
-        Runs of each learner. Default: 5; with --sequential at most so many, 30 unless given.
+        Runs of each learner.
     delta
         Failure probability that the learners are built for.
     scale
         Multiplies every bonus or radius; 1 is the published constant.
-    stop : EPS
-        Compare the episodes to a certificate of EPS instead.
-    sequential
-        Stop a learner once its regret differs significantly from the others'.
-    batch
-        With --sequential: runs of each learner between two tests.
-    level
-        With --sequential: probability of reporting any difference that does not exist.
     imports : MODULE, --import
         A module that registers learners of your own, from this folder or installed; repeat it for several.
     workers
         Processes. Default: one per core.
     """
-    from entropic_bpi.tools.workers import import_modules
+    from entropic_bpi.lab.experiments.workers import import_modules
 
-    if sequential and stop is not None:
-        raise InvalidProblemError("--sequential compares the regret: leave out --stop")
     import_modules(imports or (), Path.cwd())
     mdp = open_model(source, horizon, param)
-    seeds = seeds if seeds is not None else _MOST_SEEDS if sequential else _SEEDS
-    chosen, left_out = _chosen(learners, beta, stop is not None)
-    files = (STOPPING,) if stop is not None else (REGRET, PLOT, VERDICTS) if sequential else (REGRET, PLOT)
+    chosen, files = _chosen(learners, beta), (REGRET, PLOT)
     new_folder(out, files)
     options: dict[str, Any] = {"beta": beta, "seeds": seeds, "delta": delta, "scale": scale, "workers": workers}
     options["imports"] = imports or ()
     over = "1 seed" if seeds == 1 else f"{seeds} seeds"
     facts = data(source=source, beta=beta, seeds=seeds)
-    if stop is not None:
-        stops = eb.compare.compare_stopping(mdp, chosen, eps=stop, max_episodes=episodes, **options)
-        facts += data(eps=stop, max_episodes=episodes)
-        goal = f"episodes to a certificate of eps {stop:g} with delta {delta:g}, beta {beta:g}, {over}"
-        facts += [line(f"{source}: {goal}"), *([line(_VOID)] if scale < 1 else [])]
-        facts += _stopping(stops, left_out, out)
-    else:
-        verdicts: list[Verdict] | None = None
-        if sequential:
-            options |= {"batch": batch, "level": level}
-            runs, verdicts = eb.compare.compare_sequentially(mdp, chosen, episodes=episodes, **options)
-            over = f"differences at level {level:g}"
-        else:
-            runs = eb.compare.compare_regret(mdp, chosen, episodes=episodes, **options)
-        facts += data(episodes=episodes)
-        facts.append(line(f"{source}: {episodes:,} episodes, beta {beta:g}, scale {scale:g}, {over}"))
-        facts += _regret(runs, verdicts, f"{source}, β = {beta:g}, scale {scale:g}: mean and range of the runs", out)
+    runs = eb.compare.compare_regret(mdp, chosen, episodes=episodes, **options)
+    facts += data(episodes=episodes)
+    facts.append(line(f"{source}: {episodes:,} episodes, beta {beta:g}, scale {scale:g}, {over}"))
+    facts += _regret(runs, f"{source}, β = {beta:g}, scale {scale:g}: mean and range of the runs", out)
     facts += [Fact("written", [str(out / name) for name in files]), *written(out, files=files)]
-    then = again(context, "forecast", only=("source", "horizon", "param", "beta"))
-    eps = suggested_eps(mdp) if stop is None else f"{stop:g}"
-    return Answer(facts, [*then, "--eps", eps, "--delta", f"{delta:g}"])
+    return Answer(facts)
 
 
-def _chosen(given: str | None, beta: float, stopping: bool) -> tuple[list[str], list[str]]:
-    """Return the learners to run, and those that were given but have no stopping rule."""
-    from entropic_bpi.lab.compare import CERTIFYING, playable, stoppable
+def _chosen(given: str | None, beta: float) -> list[str]:
+    """Return the learners to run."""
+    from entropic_bpi.lab.compare import playable
 
     wanted = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
     if wanted == []:
         raise InvalidProblemError(f"--learners must be names separated by commas, got {given!r}")
-    if not stopping:
-        return wanted or playable(beta), []
-    for name in wanted or ():
-        check_choice("learner", name, (*eb.learners.names(), *CERTIFYING))
-    able = stoppable(beta)
-    chosen = [*(name for name in wanted or able if name in able), *CERTIFYING]
-    return chosen, [name for name in wanted or () if name not in chosen]
+    return wanted or playable(beta)
 
 
-def _regret(runs: Mapping[str, Sequence[Run]], verdicts: Sequence[Verdict] | None, title: str, out: Path) -> list[Fact]:
-    """Write the files of a comparison of regret, and return its tables; ``verdicts`` are those of a sequential one."""
+def _regret(runs: Mapping[str, Sequence[Run]], title: str, out: Path) -> list[Fact]:
+    """Write the files of a comparison of regret, and return its table."""
     from entropic_bpi.lab.compare import confidence
     from entropic_bpi.lab.plots import regret
 
@@ -176,48 +119,14 @@ def _regret(runs: Mapping[str, Sequence[Run]], verdicts: Sequence[Verdict] | Non
     rows: list[tuple[dict[str, Any], dict[str, str]]] = []  # for programs and for people
     for name, each in runs.items():
         mean, half = confidence([run.regret[-1] for run in each])
-        # After a sequential test the mean is biased, so there is no interval.
-        spread = {"half_width": half} if verdicts is None else {"runs": len(each)}
-        words = {"95% interval": _interval(mean, half, ".6g")} if verdicts is None else {"runs": str(len(each))}
-        shown = {"learner": name, "regret": f"{mean:.6g}", **words, "seconds a run": _seconds(each)}
-        rows.append(({"learner": name, "regret": mean, **spread}, shown))
+        shown = {"learner": name, "regret": f"{mean:.6g}", "95% interval": _interval(mean, half, ".6g")}
+        shown["seconds a run"] = _seconds(each)
+        rows.append(({"learner": name, "regret": mean, "half_width": half}, shown))
     ordered = sorted(rows, key=lambda row: float(row[0]["regret"]))
-    found = Fact("learners", [content for content, _ in rows], shown=table_of(shown for _, shown in ordered))
-    return [found] if verdicts is None else [found, _verdicts(verdicts, out)]
+    return [Fact("learners", [content for content, _ in rows], shown=table_of(shown for _, shown in ordered))]
 
 
-def _verdicts(verdicts: Sequence[Verdict], out: Path) -> Fact:
-    columns = ("first", "second", "runs", "p_value", "lower")
-    pairs = [(*verdict.pair, verdict.runs, verdict.p_value, verdict.lower) for verdict in verdicts]
-    write_csv(out / VERDICTS, columns, [(*pair[:-1], pair[-1] or "") for pair in pairs])
-    tests = [("pair", "runs of each", "p-value")]
-    for first, second, runs, p_value, lower in sorted(pairs, key=lambda pair: (pair[4] is None, pair[2], pair[3])):
-        relation = f"{lower} < {second if first == lower else first}"
-        words = f"{first} and {second}: no significant difference" if lower is None else relation
-        tests.append((words, str(runs), f"{p_value:.2g}"))
-    return Fact("verdicts", [dict(zip(columns, pair, strict=True)) for pair in pairs], shown=tests)
-
-
-def _stopping(stops: Mapping[str, Sequence[Stop]], left_out: Sequence[str], out: Path) -> list[Fact]:
-    from entropic_bpi.lab.compare import confidence
-
-    columns = ("learner", "seed", "episodes", "stopped", "gap", "lower", "upper", "seconds")
-    runs = [{name: getattr(one, name) for name in columns} for each in stops.values() for one in each]
-    write_csv(out / STOPPING, columns, [list(run.values()) for run in runs])
-    rows = [("learner", "episodes", "95% interval", "capped", "certified gap", "seconds a run")]
-    for name, each in sorted(stops.items(), key=lambda item: sum(one.episodes for one in item[1]) / len(item[1])):
-        capped = sum(not one.stopped for one in each)
-        mean, half = confidence([one.episodes for one in each])
-        played = (f"> {mean:,.0f}", "", f"{capped} of {len(each)}")
-        if not capped:
-            played = (f"{mean:,.0f}", _interval(mean, half, ",.0f"), "")
-        rows.append((name, *played, f"{max(one.gap for one in each):.4g}", _seconds(each)))
-    forms = {name: f"{form} is it with a stopping rule" for name, form in _STOPPING_FORM.items()}
-    notes = [line(f"{name}: {forms.get(name, 'no stopping rule at this beta')}") for name in left_out]
-    return [Fact("runs", runs, shown=rows), *notes]
-
-
-def _seconds(each: Sequence[Run | Stop]) -> str:
+def _seconds(each: Sequence[Run]) -> str:
     return f"{sum(one.seconds for one in each) / len(each):.3g}"
 
 
@@ -274,7 +183,7 @@ def bounds(
     for reason in dict.fromkeys(row["outside"] for row in rows if row["outside"]):
         forms = ", ".join(f"{row['side']} {row['form']}" for row in rows if row["outside"] == reason)
         facts.append(line(f"{forms}: {reason}"))
-    return Answer(facts, ("reproduce", "tight", "--quick", "--out", "figures"))
+    return Answer(facts)
 
 
 def _rows(sizes: dict[str, float], beta: float, eps: float, largest: float) -> list[dict[str, Any]]:

@@ -4,11 +4,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import typer
-
 import entropic_bpi as eb
 from entropic_bpi.cli.facts import Answer, Fact, data, line, table_of
-from entropic_bpi.cli.options import again, open_model, options_of, parse_params, relayed, with_options
+from entropic_bpi.cli.options import open_model, options_of, parse_params, relayed, with_options
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.tools.text import printable
 
@@ -30,9 +28,9 @@ def reproduce(figures: list[str] | None = None, **how: Any) -> Answer:
     """Run the experiments of the paper and draw its figures and some others.
 
     Figures: fig3 fig4 (stopping time against beta and the horizon), fig5 fig6 fig7 fig8 (regret at beta = 1, 2, 3, 4), and
-    regret (these four together), certify (the paper's rule and the KL method), interval (the certified interval over time),
-    chi2 (why the slope in beta changes), tuned (regret with the best scale of each learner), tight (stopping times beside
-    lower and upper bounds), factors (what each factor of the bounds costs).
+    regret (these four together), certify (the paper's rule and the KL method), chi2 (why the slope in beta changes), tuned
+    (regret with the best scale of each learner), tight (stopping times beside lower and upper bounds), factors (what each
+    factor of the bounds costs).
 
     Each figure has a folder with PNG, PDF, its data as CSV and a README that compares it with the paper. Runs are stored in
     results.duckdb as they finish; after an interruption, --resume computes only what is missing. Needs the extra logs.
@@ -67,7 +65,7 @@ def _export_of(out: Path) -> tuple[object, ...]:
 
 
 @with_options(*options_of(computing))
-def sweep(context: typer.Context, file: Path, **where: Any) -> Answer:
+def sweep(file: Path, **where: Any) -> Answer:
     """Compute the runs of a TOML file and store their results in OUT/results.duckdb. Needs the extra logs.
 
     Example file:
@@ -99,15 +97,11 @@ def sweep(context: typer.Context, file: Path, **where: Any) -> Answer:
         print(printable(f"failed: {one['run']}: {one['error']}"), file=sys.stderr)
     runs, results_file = len(results.runs["id"]), str(out / RESULTS)
     facts = [*data(results=results_file, runs=runs, failed=failed), line(f"{runs} runs in {results_file}")]
-    then = [*again(context, "sweep", without=("resume",)), "--resume"] if failed else _export_of(out)
-    return Answer(facts, then, not failed)
+    return Answer(facts, () if failed else _export_of(out), not failed)
 
 
-def export(results: Path, *, out: Path, format: list[str] | None = None, latex: bool = False) -> Answer:
+def export(results: Path, *, out: Path, format: list[str] | None = None) -> Answer:
     """Write results as Parquet and CSV: the tables runs, curves and timings.
-
-    With --latex a table for a paper, KIND.tex for each kind of run: a row for each setting, with mean and 95% interval over
-    the seeds. It is for the package booktabs. Without --format, it is then all that is written.
 
     Parameters
     ----------
@@ -117,13 +111,9 @@ def export(results: Path, *, out: Path, format: list[str] | None = None, latex: 
         Folder for the results; created if needed.
     format
         parquet or csv; repeat it for both. Default: both.
-    latex
-        LaTeX tables of means over seeds instead, or besides.
     """
-    wanted = [*(format or (() if latex else ("parquet", "csv"))), *(["latex"] if latex else ())]
-    written = [str(path) for path in eb.experiments.export(results, out, wanted)]
-    other = ["--format", "parquet"] if latex else ["--latex"]
-    return Answer([Fact("written", written), *map(line, written)], ["export", results, *other, "--out", out])
+    written = [str(path) for path in eb.experiments.export(results, out, format or ("parquet", "csv"))]
+    return Answer([Fact("written", written), *map(line, written)])
 
 
 @with_options(*options_of(computing), *relayed(delta=0.1, rules=list[str], quick=False, runs=int))
@@ -195,5 +185,4 @@ def validate(
         Fact("totals", found.totals, shown=table_of(found.totals)),
         line(f"{out}: {found.text}"),
     ]
-    # Single runs of a GPU are not kept: what is left to do is the same study on the CPU.
-    return Answer(facts, _export_of(out) if device == "cpu" else ("validate", "--out", f"{out}-cpu"), found.ok)
+    return Answer(facts, _export_of(out) if device == "cpu" else (), found.ok)

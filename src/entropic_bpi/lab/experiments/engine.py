@@ -1,8 +1,8 @@
 """The engine that carries out runs: in this process, in local processes or on a Dask cluster.
 
 A run depends on its spec alone, so its numbers are the same wherever it is computed; only on another kind of processor the
-last digits may differ. A worker process that dies is replaced and its run is tried once more. If that one dies too, the run
-has failed, and the others go on.
+last digits may differ. When a worker process dies, the runs in progress are tried again one by one. If the process of a run
+dies once more, that run has failed, and the others go on.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import TypeVar
 
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.lab.experiments.spec import RunSpec
+from entropic_bpi.lab.experiments.workers import call_after_importing, compute, import_modules
 from entropic_bpi.runs.progress import counting
-from entropic_bpi.tools.checks import check_integer
+from entropic_bpi.tools.checks import check_integer, processors
 from entropic_bpi.tools.extras import module_of_extra
-from entropic_bpi.tools.workers import call_after_importing, compute, import_modules, processors
 
 _LONGEST_ERROR = 500
 SCHEDULER_SECONDS = 10.0
@@ -54,12 +54,11 @@ def new_engine(
     elif workers is not None:
         raise InvalidProblemError("give workers or scheduler, not both")
 
-    def died(exit_code: int) -> Result:
-        return failed(f"the worker process died (exit code {exit_code})")
-
     def carry_out(specs: Sequence[RunSpec], before: int) -> Finished[Result]:
         if scheduler is None:
-            results: Finished[Result] = compute(on_worker, specs, count, died=died)
+            results: Finished[Result] = compute(
+                on_worker, specs, count, died=partial(failed, "the worker process died")
+            )
         else:
             results = _on_cluster(on_worker, specs, scheduler, failed)
         with counting("runs", len(specs) + before, before, progress) as advance, closing(results):

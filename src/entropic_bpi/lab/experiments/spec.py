@@ -66,11 +66,7 @@ _RULE_OPTIONS = ("constants", "stationary", "successors")
 
 
 class SweepError(InvalidProblemError):
-    """A sweep is invalid; ``keys`` lead to the wrong entry."""
-
-    def __init__(self, message: str, *keys: str | int) -> None:
-        super().__init__(message)
-        self.keys = keys
+    """A sweep is invalid."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,14 +176,14 @@ def grid(
     ['risky_bridge/h7/beta=2.5/kl/successors=model/seed=0', 'risky_bridge/h7/beta=2.5/kl/successors=model/seed=1']
     """
     if (method is None) == (learner is None):
-        raise SweepError("give either method or learner", "method" if learner is None else "learner")
+        raise SweepError("give either method or learner")
     kind, names, default = (
         ("identify", method, IDENTIFY_DEFAULTS) if learner is None else ("learner", learner, LEARNER_DEFAULTS)
     )
     given_axes = {"method": method, "learner": learner, "horizon": horizon, "beta": beta, "seeds": seeds, **options}
     for name, values in given_axes.items():
         if not _axis(values):
-            raise SweepError(f"{name} must not be an empty list", name)
+            raise SweepError(f"{name} must not be an empty list")
     algorithms = [_check_algorithm(kind, name) for name in _axis(names)]
     chosen_seeds = _check_seeds(seeds)
     options = {**default, **{name: value for name, value in options.items() if value is not None}}
@@ -196,13 +192,14 @@ def grid(
         for name, values in options.items()
     }
     if kind == "learner" and "episodes" not in axes:
-        raise SweepError("learners need the number of episodes", "learner")
-    betas = [_guarded(check_finite, "beta", value) for value in _axis(beta)]
+        raise SweepError("learners need the number of episodes")
+    betas = [check_finite("beta", value) for value in _axis(beta)]
     if not isinstance(params, (Mapping, NoneType)):
-        raise SweepError(f"params must be a dict, got {shown(params)}", "params")
+        raise SweepError(f"params must be a dict, got {shown(params)}")
     params = params or {}
     lists = [*map(_axis, params.values()), *axes.values(), _axis(horizon), algorithms, betas, chosen_seeds]
-    _guarded(_check_length, "seeds", math.prod(map(len, lists)))
+    runs = math.prod(map(len, lists))
+    check_memory(f"a sweep of {runs} runs", 50 * runs)  # a spec takes some hundred bytes
     models = [
         (dict(zip(params, values, strict=True)), steps)
         for steps in _axis(horizon)
@@ -229,37 +226,24 @@ def _axis(values: Any) -> list[Any]:
     return list(values) if isinstance(values, (list, tuple, range)) else [values]
 
 
-def _guarded(check: Any, key: str, value: Any) -> Any:
-    """Return ``check(key, value)``; if it fails, add the key to the error."""
-    try:
-        return check(key, value)
-    except EntropicBPIError as error:
-        raise SweepError(str(error), key) from None
-
-
-def _check_length(_: str, runs: int) -> None:
-    """A spec takes some hundred bytes."""
-    check_memory(f"a sweep of {runs} runs", 50 * runs)
-
-
 def _check_seeds(seeds: Any) -> Sequence[int]:
     if isinstance(seeds, (int, np.integer)):
-        return range(_guarded(check_integer, "seeds", seeds))
-    chosen = [_guarded(lambda key, seed: check_integer(key, seed, at_least=0), "seeds", seed) for seed in _axis(seeds)]
+        return range(check_integer("seeds", seeds))
+    chosen = [check_integer("seeds", seed, at_least=0) for seed in _axis(seeds)]
     if len(set(chosen)) < len(chosen):
-        raise SweepError(f"seeds must differ, got {chosen}", "seeds")
+        raise SweepError(f"seeds must differ, got {chosen}")
     return chosen
 
 
 def _check_algorithm(kind: str, name: Any) -> str:
     if kind == "identify":
-        return _guarded(CHECKS["method"], "method", name)
+        return CHECKS["method"]("method", name)
     from entropic_bpi.lab import learners
 
-    return _guarded(lambda key, value: check_choice(key, value, learners.names()), "learner", name)
+    return check_choice("learner", name, learners.names())
 
 
-_OPTION_CHECKS = {
+_OPTION_CHECKS: dict[str, Any] = {
     **CHECKS,
     **{name: entry.check for name, entry in ENTRIES.items()},
     "beta": check_finite,
@@ -276,14 +260,14 @@ def _check_option(kind: str, algorithms: list[str], name: str, value: Any) -> An
     known = _IDENTIFY_OPTIONS if kind == "identify" else _LEARNER_OPTIONS
     if name not in known:
         if kind == "identify":
-            raise SweepError(f"unknown option {name!r}: expected one of {', '.join(known)}{_OF_THE_INSTANCE}", name)
+            raise SweepError(f"unknown option {name!r}: expected one of {', '.join(known)}{_OF_THE_INSTANCE}")
         _check_learner_parameter(algorithms, name)
         return value
     if name in ("constants", "sampling"):
         for algorithm in algorithms:
-            _guarded(lambda key, value, method=algorithm: methods.check_options(method, {key: value}), name, value)
+            methods.check_options(algorithm, {name: value})
         return value
-    checked = _guarded(_OPTION_CHECKS[name], name, value)
+    checked = _OPTION_CHECKS[name](name, value)
     return value if name == "replan" else checked  # as it was typed: it is part of the run's id
 
 
@@ -294,7 +278,7 @@ def _check_learner_parameter(algorithms: list[str], name: str) -> None:
         own = parameters_of(find(algorithm))
         if name not in own:
             known = ", ".join([*_LEARNER_OPTIONS, *own])
-            raise SweepError(f"unknown option {name!r}: {algorithm} takes {known}{_OF_THE_INSTANCE}", name)
+            raise SweepError(f"unknown option {name!r}: {algorithm} takes {known}{_OF_THE_INSTANCE}")
 
 
 # -- models ----------------------------------------------------------------------------------------------------------
@@ -303,7 +287,7 @@ def _check_learner_parameter(algorithms: list[str], name: str) -> None:
 def label_of(instance: str) -> str:
     """Return the name of the model in ids; it is the same on every machine."""
     if not isinstance(instance, str):
-        raise SweepError(f"instance must be a name, a file or gym:ENV_ID; got {shown(instance)}", "instance")
+        raise SweepError(f"instance must be a name, a file or gym:ENV_ID; got {shown(instance)}")
     if instance.startswith("gym:"):
         return instance
     path = Path(instance)
@@ -312,14 +296,13 @@ def label_of(instance: str) -> str:
 
 def _build(instance: str, horizon: int | None, params: dict[str, Any], folder: Path) -> FiniteMDP:
     if "horizon" in params:
-        raise SweepError("the horizon is an axis of its own, not one of params", "params")
+        raise SweepError("the horizon is an axis of its own, not one of params")
     try:
         return model_of(instance, horizon, params, folder)
     except EntropicBPIError as error:
         incomplete = "; it takes " in str(error)  # a list of parameters, in which the horizon may be too
-        key = "params" if params else "horizon" if "horizon" in str(error) and not incomplete else "instance"
         hint = f"{_OF_THE_INSTANCE}, its horizon beside it" if incomplete else ""
-        raise SweepError(f"{error}{hint}", key) from None
+        raise SweepError(f"{error}{hint}") from None
 
 
 # -- ids -------------------------------------------------------------------------------------------------------------

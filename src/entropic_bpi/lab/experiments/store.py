@@ -290,7 +290,7 @@ def export(
     folder : path
         Folder for the tables; created if needed.
     formats : list of str
-        ``"parquet"`` and ``"csv"`` write all runs, ``"latex"`` a table of means over seeds for each kind of run.
+        ``"parquet"``, ``"csv"`` or both.
 
     Returns
     -------
@@ -308,20 +308,15 @@ def export(
     ['runs.csv', 'curves.csv', 'timings.csv']
     """
     path, folder = _file(path), check_path("folder", folder)
-    formats = [check_choice("format", kind, ("parquet", "csv", "latex")) for kind in check_list("formats", formats)]
-    whole = [kind for kind in formats if kind != "latex"]
+    formats = [check_choice("format", kind, ("parquet", "csv")) for kind in check_list("formats", formats)]
     with _readable(path) as connection, _translated("export", path):
         folder.mkdir(parents=True, exist_ok=True)
-        files = [folder / f"{table}.{kind}" for table in _QUERIES for kind in whole]
+        files = [folder / f"{table}.{kind}" for table in _QUERIES for kind in formats]
         for file in files:
             part = file.with_name(f".{file.name}.part")
             quoted = str(part).replace("'", "''")
             connection.execute(f"COPY ({_QUERIES[file.stem]}) TO '{quoted}' (FORMAT {file.suffix[1:]})")
             os.replace(part, file)
-    if "latex" in formats:
-        from entropic_bpi.lab.experiments.latex import write_tables
-
-        files += write_tables(load(path).runs, folder)
     return files
 
 

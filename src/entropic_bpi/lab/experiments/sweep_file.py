@@ -18,17 +18,15 @@ The keys of a block are the arguments of :func:`~entropic_bpi.lab.experiments.gr
 from __future__ import annotations
 
 import os
-import re
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab.experiments.spec import RunSpec, SweepError, grid
+from entropic_bpi.lab.experiments.workers import import_modules
 from entropic_bpi.tools.checks import check_path
-from entropic_bpi.tools.workers import import_modules
 
 _REQUIRED = ("beta", "seeds")
 _MAX_BYTES = 1_000_000
@@ -63,7 +61,7 @@ def read_sweep(path: str | os.PathLike[str]) -> Sweep:
     Raises
     ------
     SweepError
-        If the file is invalid; the message has the line.
+        If the file is invalid; the message has the number of the block.
 
     Examples
     --------
@@ -80,60 +78,41 @@ def read_sweep(path: str | os.PathLike[str]) -> Sweep:
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise ValueError(f"a sweep has at most {_MAX_BYTES} bytes, this one has {path.stat().st_size}")
-        text = path.read_text(encoding="utf-8")
-        content = tomllib.loads(text)
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SweepError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # too long, not UTF-8, not TOML, or endless brackets
         raise SweepError(f"{path}: {error}") from None
     try:
         return _read(content, path.parent)
-    except SweepError as error:
-        raise SweepError(f"{path}, line {_line(text, error.keys)}: {error}", *error.keys) from None
+    except InvalidProblemError as error:
+        raise SweepError(f"{path}: {error}") from None
 
 
 def _read(content: dict[str, Any], folder: Path) -> Sweep:
     for key in content:
         if key not in ("imports", "runs"):
-            raise SweepError(f"unknown key {key!r}: expected imports and [[runs]]", key)
+            raise SweepError(f"unknown key {key!r}: expected imports and [[runs]]")
     imports = content.get("imports", [])
     if not isinstance(imports, list) or not all(isinstance(name, str) for name in imports):
-        raise SweepError("imports must be a list of module names", "imports")
-    try:
-        import_modules(imports, folder)  # before the runs are checked: a learner's name may come from there
-    except InvalidProblemError as error:
-        raise SweepError(str(error), "imports") from None
+        raise SweepError("imports must be a list of module names")
+    import_modules(imports, folder)  # before the runs are checked: a learner's name may come from there
     blocks = content.get("runs")
     if not isinstance(blocks, list) or not blocks or not all(isinstance(block, dict) for block in blocks):
-        raise SweepError("a sweep needs at least one block [[runs]]", "runs")
-    return Sweep([spec for i, block in enumerate(blocks) for spec in _read_block(block, i, folder)], imports)
+        raise SweepError("a sweep needs at least one block [[runs]]")
+    specs = []
+    for number, block in enumerate(blocks, 1):
+        try:
+            specs += _read_block(block, folder)
+        except InvalidProblemError as error:
+            raise SweepError(f"block {number} [[runs]]: {error}") from None
+    return Sweep(specs, imports)
 
 
-def _read_block(block: dict[str, Any], i: int, folder: Path) -> list[RunSpec]:
+def _read_block(block: dict[str, Any], folder: Path) -> list[RunSpec]:
     for key in _REQUIRED:
         if key not in block:
-            raise SweepError(f"this block needs {key}", "runs", i)
-    if not isinstance(block.get("params", {}), dict):
-        raise SweepError("params must be a table", "runs", i, "params")
+            raise SweepError(f"this block needs {key}")
     if "folder" in block:
-        raise SweepError("unknown key 'folder'", "runs", i, "folder")
-    try:
-        return grid(folder=folder, **block)
-    except SweepError as error:
-        keys = error.keys if set(error.keys) <= set(block) else ()
-        raise SweepError(str(error), "runs", i, *keys) from None
-
-
-def _line(text: str, keys: Sequence[str | int]) -> int:
-    """Return the line where the entry starts, or that of its block if the entry is not found."""
-    name = next((key for key in reversed(keys) if isinstance(key, str)), "")
-    block = next((key for key in keys if isinstance(key, int)), -1)
-    starts = rf"\s*(?:\[\s*runs\s*\.\s*)?[\"']?{re.escape(name)}[\"']?\s*[=.\]]"
-    begun, line_of_block = -1, 1
-    for number, line in enumerate(text.splitlines(), 1):
-        if re.match(r"\s*\[\[\s*[\"']?runs[\"']?\s*\]\]", line):
-            begun += 1
-            line_of_block = number if begun == block else line_of_block
-        elif begun == block and re.match(starts, line):
-            return number
-    return line_of_block
+        raise SweepError("unknown key 'folder'")
+    return grid(folder=folder, **block)

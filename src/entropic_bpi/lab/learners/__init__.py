@@ -3,8 +3,7 @@
 Each learner is written after its paper and tested run by run against a second, plain version of the same formulas. None
 was compared with code of its authors. ``run`` plays a learner and computes its exact regret, ``names`` lists the learners,
 ``title`` gives the name that papers use, and ``register`` adds your own. The docstring of each module gives the
-algorithms, the bonuses, the guarantees and the references. ``run_until`` adds a stopping rule to learners that allow one,
-and ``pac_from_regret`` converts a regret bound into a number of episodes for identification.
+algorithms, the bonuses, the guarantees and the references.
 
 The published bonuses differ by orders of magnitude. With ``scale=1``, RSVI, RSQ and UCB-Advantage stay clipped for any
 practical number of episodes and play at random among ties. Compare at ``scale=1`` and at a common smaller scale.
@@ -13,6 +12,5 @@ practical number of episodes and play at random among ties. Compare at ``scale=1
 from __future__ import annotations
 
 from entropic_bpi.lab.learners._run import Run, names, register, run, title
-from entropic_bpi.lab.learners.stopping import Conversion, Stop, pac_from_regret, run_until
 
-__all__ = ["Conversion", "Run", "Stop", "names", "pac_from_regret", "register", "run", "run_until", "title"]
+__all__ = ["Run", "names", "register", "run", "title"]

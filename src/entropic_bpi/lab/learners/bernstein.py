@@ -70,7 +70,7 @@ from numpy.random import Generator
 
 from entropic_bpi.compile.decorators import compiled, inlined
 from entropic_bpi.lab.learners import kernels
-from entropic_bpi.lab.learners.game import Game, Play, Replanner, new_scratch, score_coefficients
+from entropic_bpi.lab.learners.game import Game, Play, new_scratch, score_coefficients
 from entropic_bpi.lab.learners.kernels import Greedy, Model, RegretOracle, ReplanScratch
 from entropic_bpi.tools.checks import check_choice
 
@@ -141,7 +141,7 @@ def _value_iteration(
     linear: np.ndarray,
     linear_star: np.ndarray,
     top: np.ndarray,
-) -> Replanner:
+) -> Play:
     """The learner with these constants; ``linear`` and ``linear_star`` are ``(H, S, A)``, ``top`` is ``(H,)``."""
     game.greedy.score[:] = top[:, None, None]
     game.greedy.best[:-1] = top[:, None]
@@ -160,7 +160,7 @@ def _value_iteration(
         rates=np.zeros((game.n_pairs, 2)),
         scratch=new_scratch(game),
     )
-    return Replanner(game, known, _play)
+    return game.player(_play, known)
 
 
 @compiled

@@ -50,7 +50,6 @@ class Game:
     episodes: int
     delta: float
     scale: float
-    anytime: bool  # widths must hold at all times, not only up to the known number of episodes
     rewards: np.ndarray  # (H, S, A), in [0, 1]
     base: np.ndarray  # (H, S, A), see kernels
     slope: np.ndarray  # (H, S, A)
@@ -81,18 +80,6 @@ class Game:
             raise InvalidProblemError(f"{learner} is defined for beta != 0 only")
 
 
-@dataclass(frozen=True, eq=False)
-class Replanner:
-    """A learner that plays the policy greedy for its optimistic scores, and replans after every episode."""
-
-    game: Game
-    known: Any  # what it has seen
-    loop: Callable[..., None]
-
-    def __call__(self, first: int, last: int) -> None:
-        self.game.player(self.loop, self.known)(first, last)
-
-
 def new_game(
     mdp: FiniteMDP,
     *,
@@ -102,7 +89,6 @@ def new_game(
     scale: float,
     seed: Any,
     ties: str,
-    anytime: bool = False,
 ) -> Game:
     """Check the arguments of :func:`entropic_bpi.run` and set up a run."""
     beta, episodes = check_finite("beta", beta), check_integer("episodes", episodes)
@@ -144,7 +130,6 @@ def new_game(
         episodes=episodes,
         delta=delta,
         scale=scale,
-        anytime=anytime,
         rewards=rewards,
         base=base,
         slope=slope,
@@ -242,12 +227,8 @@ def _compile_model(mdp: FiniteMDP, rewards: np.ndarray, beta: float) -> kernels.
 
 
 def log_term(game: Game, factor: float = 1.0) -> float:
-    """Compute ``log(factor * H S A K / δ)`` with K the number of episodes of the run.
-
-    In an anytime game K is left out: the widths replace it by ``2 n (n + 1)`` for n visits.
-    """
-    episodes = 1 if game.anytime else game.episodes
-    return math.log(factor * game.n_pairs * episodes / game.delta)
+    """Compute ``log(factor * H S A K / δ)`` with K the number of episodes of the run."""
+    return math.log(factor * game.n_pairs * game.episodes / game.delta)
 
 
 # -- the oracle: the only part of the learners that solves the true model, and nothing of it is shown to a learner ------

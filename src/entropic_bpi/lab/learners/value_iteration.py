@@ -116,7 +116,7 @@ from numpy.random import Generator
 
 from entropic_bpi.compile.decorators import compiled, inlined
 from entropic_bpi.lab.learners import kernels
-from entropic_bpi.lab.learners.game import Game, Play, Replanner, log_term, new_scratch, range_ratio
+from entropic_bpi.lab.learners.game import Game, Play, log_term, new_scratch, range_ratio
 from entropic_bpi.lab.learners.kernels import Greedy, Model, RegretOracle, ReplanScratch
 from entropic_bpi.methods.kl.ball import TOLERANCE, kl_extreme
 from entropic_bpi.methods.kl.rates import mixture_radius
@@ -198,7 +198,6 @@ class SweepMemory(NamedTuple):
     slope: np.ndarray  # (rows,)
     step_width: np.ndarray  # (H,)
     log_term: float
-    anytime: bool  # add log(2n(n+1)) to the logarithm
     visits: np.ndarray  # (rows,)
     transitions: np.ndarray  # (entries,) visits by next state
     width: np.ndarray  # (rows,) present bonus or radius (for the L1 ball, half of it)
@@ -206,7 +205,7 @@ class SweepMemory(NamedTuple):
     scratch: ReplanScratch
 
 
-def value_iteration(game: Game, rule: int, step_width: np.ndarray, log_term: float, *, lazy: bool = True) -> Replanner:
+def value_iteration(game: Game, rule: int, step_width: np.ndarray, log_term: float, *, lazy: bool = True) -> Play:
     """The learner with this rule and these widths ``(H,)``, which the game's scale multiplies."""
     known = SweepMemory(
         rule=rule,
@@ -215,7 +214,6 @@ def value_iteration(game: Game, rule: int, step_width: np.ndarray, log_term: flo
         slope=game.slope.reshape(-1),
         step_width=game.scale * np.asarray(step_width, dtype=np.float64),
         log_term=log_term,
-        anytime=game.anytime,
         visits=np.zeros(game.n_pairs, dtype=np.int64),
         transitions=np.zeros(len(game.model.next_state), dtype=np.int64),
         width=np.full(game.n_pairs, np.inf),
@@ -223,7 +221,7 @@ def value_iteration(game: Game, rule: int, step_width: np.ndarray, log_term: flo
         scratch=new_scratch(game),
     )
     plan_everything(game.model, game.greedy, known)
-    return Replanner(game, known, _play)
+    return game.player(_play, known)
 
 
 @compiled
@@ -256,8 +254,7 @@ def _learn(model: Model, known: SweepMemory, h: int, row: int, entry: int) -> No
         tally = known.transitions[model.indptr[row] : model.indptr[row + 1]]
         known.width[row] = known.step_width[h] * (known.log_term + mixture_radius(tally, model.reward.shape[1])) / n
     else:
-        log = known.log_term + math.log(2.0 * n * (n + 1.0)) if known.anytime else known.log_term
-        known.width[row] = known.step_width[h] * math.sqrt(log / n)
+        known.width[row] = known.step_width[h] * math.sqrt(known.log_term / n)
 
 
 @inlined
@@ -303,7 +300,7 @@ def _optimistic_score(model: Model, known: SweepMemory, row: int, best: np.ndarr
     if known.rule == BALL:
         if visits == 0 or width >= 1.0:
             return base + slope * peak
-        return base + slope * ball_mean(model, known, row, best, peak, 1.0)
+        return base + slope * _ball_mean(model, known, row, best, peak)
     if visits == 0:
         return 1.0
     mean = 0.0  # a sum of counts first: when every successor is at 1 the mean is exactly 1
@@ -317,12 +314,11 @@ def _optimistic_score(model: Model, known: SweepMemory, row: int, best: np.ndarr
 
 
 @inlined
-def ball_mean(model: Model, known: SweepMemory, row: int, best: np.ndarray, peak: float, sign: float) -> float:
-    """Largest (``sign`` 1) mean of ``best`` when mass ``width`` may go from anywhere to the state with the ``peak``.
+def _ball_mean(model: Model, known: SweepMemory, row: int, best: np.ndarray, peak: float) -> float:
+    """Largest mean of ``best`` when mass ``width`` may go from anywhere to the state with the ``peak``.
 
     The mass leaves the worst states first, so what stays is filled from the best. Counting what is lost against the
-    peak, rather than the mean, makes a row whose successors are all at the peak tie exactly with an unvisited one. With
-    ``sign`` -1 it is the smallest mean, and ``peak`` the lowest.
+    peak, rather than the mean, makes a row whose successors are all at the peak tie exactly with an unvisited one.
     """
     order, shares = known.scratch.order, known.scratch.shares
     seen = 0
@@ -331,7 +327,7 @@ def ball_mean(model: Model, known: SweepMemory, row: int, best: np.ndarray, peak
             continue
         s = model.next_state[j]
         i = seen
-        while i > 0 and sign * best[order[i - 1]] < sign * best[s]:
+        while i > 0 and best[order[i - 1]] < best[s]:
             order[i], shares[i] = order[i - 1], shares[i - 1]
             i -= 1
         order[i], shares[i] = s, known.transitions[j] / known.visits[row]

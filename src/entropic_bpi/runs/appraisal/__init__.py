@@ -202,7 +202,7 @@ class Appraisal:
         """
         import entropic_bpi
 
-        return entropic_bpi.report.draw_laws(self)
+        return entropic_bpi.plots.laws(self)
 
     def save(self, path: str | Path) -> None:
         """Write the appraisal with the data that it rests on, as a file that :func:`entropic_bpi.verify` checks.

@@ -1,4 +1,4 @@
-"""Inspect an environment: play it for a few seconds and propose what could be declared about it.
+"""Inspect a source: play it for a few seconds and propose what could be declared about it.
 
 A proposal agrees with everything that was seen. Whether it is true is for the user to decide: nothing is used before it is
 confirmed. Where too little was seen for a proposal, the remark says so.
@@ -21,19 +21,31 @@ from entropic_bpi.model.gymnasium.ids import env_factory
 from entropic_bpi.model.instances.sources import is_environment, named_model
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.declarations import Declarations
+from entropic_bpi.problem.noise import Noise
 from entropic_bpi.problem.problem_file import ProblemFile, Remark
 from entropic_bpi.runs.inspection.proposals import Finding, Notes
 from entropic_bpi.sources.environment import Environment, open_environment
 from entropic_bpi.sources.log import Log
 from entropic_bpi.sources.observed import observe
 from entropic_bpi.sources.opening import as_problem_file
-from entropic_bpi.sources.spaces import MOST_STATES, finite
+from entropic_bpi.sources.spaces import MOST_STATES, FiniteSpace, finite
 from entropic_bpi.tools.checks import check_integer, check_positive, check_seed
 from entropic_bpi.tools.text import shown
 
 __all__ = ["Inspection", "inspect"]
 
-_CONFIRM = "An assumption: confirm it if it is true of your problem."
+_CONFIRM = "An assumption: confirm it if it is true of your problem"
+# What a declaration is worth, in words.
+_WORTH = {
+    "stationary": "the visits of all steps are counted together",
+    "start": "the distribution of the first state need not be estimated",
+    "reward_range": "required; a narrow range needs fewer episodes",
+    "reward_law": "fixed rewards are known after one visit",
+    "max_successors": "outcomes beyond this number need not be ruled out; 1 makes a pair known after one visit",
+    "max_states": "states that were not seen need not be reckoned with",
+    "return_range": "bounds on the return are as narrow as this range",
+    "allowed": "forbidden actions need not be tried",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +105,10 @@ class Inspection:
         True
         """
         given = self.declarations.given()
-        remarks = {name: Remark(False, f"{self.remarks[name]}. {_CONFIRM}") for name in given}
+        remarks = {}
+        for name in given:
+            use = f"; its use: {_WORTH[name]}" if name in _WORTH else ""
+            remarks[name] = Remark(False, f"{self.remarks[name]}. {_CONFIRM}{use}.")
         ProblemFile(**given, source=self.origin, params=self.params, remarks=remarks).save(path)
 
     @property
@@ -132,8 +147,15 @@ class Inspection:
         return f"<table><caption>{escape(self.source)}</caption>{rows}</table>"
 
 
-def inspect(source: Any, *, seconds: float = 5.0, episodes: int | None = None, seed: int | None = None) -> Inspection:
-    """Play an environment for a few seconds, report what was seen, and propose what could be declared.
+def inspect(
+    source: Any,
+    *,
+    seconds: float = 5.0,
+    episodes: int | None = None,
+    seed: int | None = None,
+    noise: Noise | None = None,
+) -> Inspection:
+    """Play a source for a few seconds, report what was seen, and propose what could be declared.
 
     A quarter of the episodes is played at random, the others towards what was tried least. Nothing has to be declared. The
     proposals agree with everything that was seen, which does not make them true: confirm those that are true of your
@@ -141,15 +163,19 @@ def inspect(source: Any, *, seconds: float = 5.0, episodes: int | None = None, s
 
     Parameters
     ----------
-    source : environment or problem file
+    source : environment, FiniteMDP or problem file
         A Gymnasium environment, a vector environment, an environment id, a class, a factory, the path of a problem file, or
-        a word of the command line such as ``"gym:FrozenLake-v1"``. What is true of a model, :func:`forecast` reads from it.
+        a word of the command line such as ``"gym:FrozenLake-v1"`` or ``"risky-bridge"``. A model is played, too, but its
+        declarations are read from it and are true.
     seconds : float
         How long to play.
     episodes : int, optional
         How many episodes to play at most.
     seed : int, optional
         With ``episodes``, repeats an inspection if the seconds suffice.
+    noise : Noise, optional
+        Mechanics to check: whether one of the labels explains each transition that is seen. Default: those of the problem
+        file.
 
     Returns
     -------
@@ -173,13 +199,26 @@ def inspect(source: Any, *, seconds: float = 5.0, episodes: int | None = None, s
     limit = None if episodes is None else check_integer("episodes", episodes)
     entropy: Any = np.random.SeedSequence().entropy if seed is None else check_seed("seed", seed)
     file = as_problem_file(source)
-    params = {} if file is None else file.params
-    opened, origin = _open(source if file is None else file.named_source, params)
-    with closing(open_environment(opened, 1, MOST_STATES)) as environment:
-        seen = observe(environment, seconds=seconds, episodes=limit, seed=entropy)
-        spaces, listed = _spaces(environment, len(seen.states))
-        name = origin or (environment.name if environment.env.spec is not None else type(environment.env).__name__)
-        notes = Notes(seen, limit=environment.time_limit, listed=listed)
+    opened, origin, params = _open(source if file is None else file)
+    declared: Any = noise if noise is not None or file is None else file.noise
+    if isinstance(opened, Log):
+        raise InvalidProblemError(
+            "inspect plays; what a log has seen is in its table, and certify says what is missing"
+        )
+    with closing(
+        open_environment(as_gymnasium(opened) if isinstance(opened, FiniteMDP) else opened, 1, MOST_STATES)
+    ) as env:
+        seen = observe(env, seconds=seconds, episodes=limit, seed=entropy)
+        spaces, states = _spaces(env, len(seen.states))
+        notes = Notes(seen, limit=env.time_limit, listed=None if states is None else states.size)
+        actions = env.actions
+        name = origin or (env.name if env.env.spec is not None else type(env.env).__name__)
+    if isinstance(opened, FiniteMDP):
+        notes.read_from(opened)
+    if isinstance(declared, Noise):
+        if states is None:
+            raise InvalidProblemError("noise= needs observations that can be listed before they are seen")
+        notes.check_noise(declared, states, actions)
     proposals = notes.proposals()
     return Inspection(
         source=name,
@@ -195,30 +234,31 @@ def inspect(source: Any, *, seconds: float = 5.0, episodes: int | None = None, s
     )
 
 
-def _open(source: Any, params: Mapping[str, Any]) -> tuple[Any, str | None]:
-    """Return an environment, or what makes one, and how a problem file names it."""
-    word = isinstance(source, str)
-    instance = word and source.replace("_", "-") in instances.names()
-    if isinstance(source, (FiniteMDP, Log)) or instance or (word and format_of(Path(source)) is not None):
-        raise InvalidProblemError(
-            "inspect plays environments (gym:ENV_ID, file.py:Class). Of a model, forecast tells what can be declared; the "
-            "states, actions and rewards of a log are in its table"
-        )
-    if not word:
-        return source, None
-    return env_factory(source.removeprefix("gym:"), dict(params)), source if is_environment(source) else f"gym:{source}"
+def _open(source: Any) -> tuple[Any, str | None, Mapping[str, Any]]:
+    """Return the source itself, and for a problem file how it is named there."""
+    file = as_problem_file(source)
+    if file is not None:
+        source = file.named_source
+        if is_environment(source):
+            return env_factory(source.removeprefix("gym:"), dict(file.params)), source, file.params
+        return named_model(source, file.given(), file.params, file.folder), source, file.params
+    if not isinstance(source, str):
+        return source, None, {}
+    if format_of(Path(source)) is not None or source.replace("_", "-") in instances.names():
+        return named_model(source, {}, {}), source, {}
+    return source, source if is_environment(source) else f"gym:{source}", {}
 
 
-def _spaces(environment: Environment, states: int) -> tuple[list[Finding], int | None]:
-    """Return what is to be said about the spaces, and how many observations there are, if they can be listed."""
+def _spaces(environment: Environment, states: int) -> tuple[list[Finding], FiniteSpace | None]:
+    """Return what is to be said about the spaces, and that of the observations, if they can be listed."""
     env = environment.env
     space = env.single_observation_space if environment.vector else env.observation_space
     found = finite(space)
-    size = found.size if found is not None and found.listable else None
-    listed = "not finite or too many to list" if size is None else f"{size:,} elements"
+    found = found if found is not None and found.listable else None
+    listed = "not finite or too many to list" if found is None else f"{found.size:,} elements"
     actions = Finding("actions", shown(environment.single_action_space), f"{environment.actions.size} actions")
     seen = f"{listed}; {states:,} distinct ones seen before an end"
-    return [Finding("observations", shown(space), seen), actions], size
+    return [Finding("observations", shown(space), seen), actions], found
 
 
 def _written(value: Any) -> str:

@@ -10,13 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.noise import Noise
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.sentences import END_REWARDS, SAME_REWARD, STAY_REWARDS
-from entropic_bpi.runs.forecasts.advice import extremes
+from entropic_bpi.runs.forecasts.advice import extremes, most_successors
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.assumption_tests import LEVEL, REJECTED_FROM, AssumptionTests
 from entropic_bpi.sources.environment import transitions_of
 from entropic_bpi.sources.observed import ENDED, LEFT, LONGEST_EPISODE, TRUNCATED, Observed
+from entropic_bpi.sources.spaces import FiniteSpace
+from entropic_bpi.sources.successors import noise_in_numbers
 
 # First states that must be the same before a fixed start is proposed.
 _ENOUGH_STARTS = 20
@@ -44,8 +48,38 @@ class Notes:
 
     def __init__(self, seen: Observed, *, limit: int | None = None, listed: int | None = None) -> None:
         self.seen, self.limit, self.listed = seen, limit, listed
+        self.known: dict[str, tuple[Any, str]] = {}
+        self.wrong, self.explained = tuple[str, ...](), tuple[Finding, ...]()  # of declared noise
         low, high = seen.reward_range
         self.same = SAME_REWARD * max(high - low, abs(low), abs(high))
+
+    def read_from(self, mdp: FiniteMDP) -> None:
+        """Take what is true of a model instead of what was seen."""
+        true = {"horizon": mdp.horizon, "successors": "model", "max_successors": most_successors(mdp)}
+        if mdp.stationary and mdp.horizon > 1:
+            true["stationary"] = True
+        self.known = {name: (value, "true: read from the model") for name, value in true.items()}
+
+    def check_noise(self, noise: Noise, states: FiniteSpace, actions: FiniteSpace) -> None:
+        """Compare every transition that was seen with the outcomes of the declared labels."""
+        seen, table, wrong = self.seen, noise_in_numbers(noise, states, actions), Counter[str]()
+        numbers = {name: i for i, name in enumerate(states.labels())}
+        at = [*(numbers.get(name, -2) for name in seen.states), states.size]
+        names = [*(f"state {name}" for name in seen.states), "the end"]
+        for (s, a), outcomes in seen.outcomes.items():
+            following, paid = (part[at[s] * actions.size + a] for part in (table.following, table.rewards))
+            for (y, reward), times in outcomes.items():
+                fits = (following == at[y]) & ~(np.abs(paid - reward) > self.same)
+                if at[s] < 0 or not fits.any():
+                    went = f"{names[s]}, action {actions.element(a)} went to {names[y]} with reward {reward:g}"
+                    wrong[went] += times
+        total = sum(outcomes.total() for outcomes in seen.outcomes.values())
+        if wrong:
+            first = f"{next(iter(wrong))}, which no label explains"
+            self.wrong = (f"the declared noise is wrong: {first} ({wrong.total():,} of {total:,} transitions seen)",)
+        else:
+            text = f"all {total:,} transitions seen are explained by the declared labels"
+            self.explained = (Finding("noise", text, f"{len(seen.outcomes):,} states and actions"),)
 
     # -- rewards --------------------------------------------------------------------------------------------------
 
@@ -165,7 +199,7 @@ class Notes:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        return () if self.tests[1] != "Markov" or self.by_step else (self.tests[0],)
+        return self.wrong if self.tests[1] != "Markov" or self.by_step else (*self.wrong, self.tests[0])
 
     # -- episodes -------------------------------------------------------------------------------------------------
 
@@ -214,6 +248,8 @@ class Notes:
 
     def proposals(self) -> dict[str, tuple[Any, str]]:
         """For each declaration a value, or None, and what was seen."""
+        if self.known:
+            return self.known
         horizon = self._horizon()
         proposals: dict[str, tuple[Any, str]] = {
             "horizon": horizon,
@@ -280,9 +316,25 @@ class Notes:
     # -- the summary ----------------------------------------------------------------------------------------------
 
     def findings(self) -> Iterator[Finding]:
-        """What no proposal says."""
-        yield Finding("episodes", self._lengths_text(), f"{self.seen.episodes:,} episodes")
-        yield Finding("assumptions", self.tests[0], f"{self.seen.steps:,} steps")
+        seen, tries = self.seen, f"{self.seen.steps:,} steps"
+        low, high = seen.reward_range
+        first = "always the same" if len(seen.starts) == 1 else f"{len(seen.starts):,} different ones"
+        yield Finding("first state", first, f"{seen.starts.total():,} episodes")
+        yield Finding("rewards", f"from {low:g} to {high:g}; {self._reward_text()}", tries)
+        pairs = f"{len(seen.outcomes):,} states and actions, the rarest {_tried(seen.least_tried)}"
+        yield Finding("outcomes", f"at most {self.outcomes:,} for a state and action", pairs)
+        yield Finding("episodes", self._lengths_text(), f"{seen.episodes:,} episodes")
+        if seen.masks:
+            yield Finding("action masks", self._allowed()[1], "")
+        yield from self.explained
+        yield Finding("assumptions", self.tests[0], tries)
+        if seen.seconds > 0:
+            horizon, rate = self._horizon()[0] or LONGEST_EPISODE, seen.steps / seen.seconds
+            plan = 64 * horizon * (len(seen.states) + 1) * seen.n_actions / 2**20
+            cost = f"1,000 episodes of {horizon:,} steps take {1000 * horizon / rate:.2g} s or less"
+            yield Finding("speed", f"{rate:,.0f} steps per second", cost)
+            size = f"{horizon:,} steps, {len(seen.states):,} states"
+            yield Finding("memory", f"at least {plan:.2g} MiB for a plan", size)
 
 
 def _ranges_of_returns(seen: Observed, steps: int) -> list[tuple[float, float]]:

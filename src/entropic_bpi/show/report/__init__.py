@@ -2,13 +2,12 @@
 
 The page says what is claimed and how sure it is, what that rests on, what the policy does and what to expect of it, what
 limits the claim, and how to check it again; whether :func:`~entropic_bpi.verify` passed when it was made stands at its top.
-It holds all that it shows: no network, no library to load. Charts are SVG, drawn when the page is made, and a content
-security policy allows the page its own few lines of script and nothing else, whatever names a certificate has.
+It holds all that it shows: no network, no library to load. Charts are pictures in SVG, drawn when the page is made. A
+content security policy allows the page its own few lines of script and nothing else, whatever names a certificate has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,24 +15,13 @@ from entropic_bpi.tools.checks import check_path
 from entropic_bpi.tools.files import write_text_atomically
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from entropic_bpi.certificate.certificate import Certificate
-    from entropic_bpi.runs.appraisal import Appraisal
     from entropic_bpi.verification import Verification
 
-__all__ = ["draw_laws", "statement", "summary_html", "write"]
+__all__ = ["statement", "summary_html", "write"]
 
 
-def write(
-    source: Any,
-    path: str | Path,
-    *,
-    grid: tuple[int, int] | None = None,
-    actions: Sequence[str] | None = None,
-    unit: str | None = None,
-    title: str | None = None,
-) -> Verification:
+def write(source: Any, path: str | Path) -> Verification:
     """Write a report as one HTML file.
 
     Parameters
@@ -43,13 +31,6 @@ def write(
         does not tell how the gap fell, nor the seed.
     path : path
         The file to write.
-    grid : (int, int), optional
-        Rows and columns, if the first states are the cells of a map, row by row. Found by itself where states are named by
-        pairs of numbers, and for FrozenLake and CliffWalking as black boxes.
-    actions : sequence of str, optional
-        Names for the actions, such as ``"←↓→↑"`` as a list.
-    unit, title : str, optional
-        The unit of the rewards and the title of the page. Default: those that were declared.
 
     Returns
     -------
@@ -72,53 +53,9 @@ def write(
     from entropic_bpi.show.report._page import inputs_of, page_of
 
     target = check_path("path", path)
-    inputs = inputs_of(source).named(unit, title)
-    write_text_atomically(target, page_of(inputs, grid=grid, actions=actions))
+    inputs = inputs_of(source)
+    write_text_atomically(target, page_of(inputs))
     return inputs.verification
-
-
-def draw_laws(appraisal: Appraisal) -> Figure:
-    """Draw the bounds of the laws of the return of the policies of an appraisal.
-
-    Parameters
-    ----------
-    appraisal : Appraisal
-        The appraisal.
-
-    Returns
-    -------
-    Figure
-        The Matplotlib figure.
-
-    Examples
-    --------
-    >>> import entropic_bpi as eb
-    >>> bridge = eb.instances.risky_bridge(horizon=5)
-    >>> len(eb.report.draw_laws(eb.appraise(bridge, {"safe": eb.solve(bridge, -2.0)})).axes)
-    1
-    """
-    from matplotlib.ticker import StrMethodFormatter
-
-    from entropic_bpi.show.decisions import drawn_band
-    from entropic_bpi.show.plots import COLOURS, one_plot, tidy
-    from entropic_bpi.show.words import name, probability
-    from entropic_bpi.tools.text import drawable
-
-    unit = "" if appraisal.unit is None else f" ({drawable(appraisal.unit)})"
-    surely = "exact" if appraisal.delta is None else f"with probability ≥ {probability(appraisal.delta)}"
-    figure, axes = one_plot(6.0, 3.4, f"return of an episode{unit}", "share of episodes with\nat most this return")
-    for place, policy in enumerate(appraisal.bands):
-        x, lower, upper = drawn_band(appraisal, policy, most=2_000)
-        colour = COLOURS[place % len(COLOURS)]
-        axes.fill_between(x, lower, upper, color=colour, alpha=0.35, linewidth=0)
-        axes.plot(x, lower, color=colour, linewidth=1.0)
-        axes.plot(x, upper, color=colour, linewidth=1.0, label=drawable(name(policy)))
-    axes.set_ylim(0, 1)
-    axes.set_title(f"Laws of the return, {surely}", fontsize=8)
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
-    tidy(axes)
-    axes.legend(frameon=False)
-    return figure
 
 
 def statement(certificate: Certificate) -> str:
@@ -152,8 +89,8 @@ def summary_html(thing: Any) -> str:
 
     Parameters
     ----------
-    thing : FiniteMDP, Solution, Front, Certificate, Identification, Appraisal, Policy, Rollout, RunForecast, Missing or Log
-        The object.
+    thing : object
+        Of a certificate, the result of a run or an appraisal the claim is shown, of anything else its text.
 
     Returns
     -------
@@ -169,9 +106,3 @@ def summary_html(thing: Any) -> str:
     from entropic_bpi.show.report._summary import summary_of
 
     return summary_of(thing)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "short":
-        raise AttributeError("report.short is now called report.summary_html")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,12 +6,12 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.certificate.estimate import best_by_estimates
 from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
 from entropic_bpi.methods.tails import step_of_grid
-from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.runs.appraisal import Appraisal, appraise
 from entropic_bpi.runs.certification import certify
 from entropic_bpi.runs.checkpoint import read_summary
@@ -32,7 +31,7 @@ from entropic_bpi.show.decisions import decision_of
 from entropic_bpi.show.files import CERTIFICATE, CHECKPOINT, certificate_in
 from entropic_bpi.show.files import HISTORY as HISTORY_FILE
 from entropic_bpi.show.report._charts import fall_of_the_gap, law_of_the_return, laws_of_policies
-from entropic_bpi.show.report._policy import Line, policy_of, side_by_side
+from entropic_bpi.show.report._policy import policy_of, side_by_side
 from entropic_bpi.show.report._returns import EPISODES, expected_returns
 from entropic_bpi.show.words import Rounding, claim_of, few, name, probability, risk_of, signed, unit_of, with_unit
 from entropic_bpi.sources.assumption_tests import REJECTED_FROM
@@ -85,12 +84,6 @@ class ReportInputs(NamedTuple):
     history: np.ndarray | None = None
     run: Mapping[str, Any] = MappingProxyType({})
     appraisal: Appraisal | None = None
-
-    def named(self, unit: str | None, title: str | None) -> Self:
-        """Return the same with another unit or title, if one is given."""
-        words = Declarations(unit=unit, title=title)
-        claim = self.certificate and replace(self.certificate, problem=self.certificate.problem.named(words))
-        return self._replace(certificate=claim, appraisal=self.appraisal and replace(self.appraisal, **words.given()))
 
 
 def inputs_of(source: Any) -> ReportInputs:
@@ -162,14 +155,13 @@ def environment() -> Any:
         "short": _short,
         "few": few,
         "signed": signed,
-        "steps": _steps,
         "unit": with_unit,
     }
     templates.globals |= {"claim_of": claim_of, "risk_of": risk_of, "probability": probability, "version": __version__}
     return templates
 
 
-def page_of(inputs: ReportInputs, *, grid: tuple[int, int] | None, actions: Sequence[str] | None) -> str:
+def page_of(inputs: ReportInputs) -> str:
     """Return the page, complete."""
     templates, parts = environment(), dict[str, str]()
     from markupsafe import Markup  # which Jinja needs
@@ -178,10 +170,10 @@ def page_of(inputs: ReportInputs, *, grid: tuple[int, int] | None, actions: Sequ
         text = (Path(__file__).parent / f"page.{kind}").read_text(encoding="utf-8")
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         parts |= {kind: Markup(text), f"{kind}_hash": f"sha256-{digest}"}  # as a content security policy names it
-    return str(templates.get_template("page.html").render(**parts, **_told(inputs, grid, actions)))
+    return str(templates.get_template("page.html").render(**parts, **_told(inputs)))
 
 
-def _told(inputs: ReportInputs, grid: tuple[int, int] | None, actions: Sequence[str] | None) -> dict[str, Any]:
+def _told(inputs: ReportInputs) -> dict[str, Any]:
     """Return what the template shows; of what is not verified nothing but its problems."""
     certificate, verification, appraisal = inputs.certificate, inputs.verification, inputs.appraisal
     about, explored = appraisal or (certificate and certificate.problem), False
@@ -198,18 +190,13 @@ def _told(inputs: ReportInputs, grid: tuple[int, int] | None, actions: Sequence[
     if appraisal is not None:
         told |= {**_decided(appraisal), "side_by_side": side_by_side(appraisal)}
     elif certificate is not None and not explored:
-        told |= _of_the_policy(certificate, grid, actions)
+        told |= _of_the_policy(certificate)
     return told if certificate is None else told | _of_the_data(certificate, inputs.history, told["unit"])
 
 
 def _unbroken(value: Any) -> Any:
     """Return what is printed with no line break between the minus sign and a currency."""
     return re.sub("−(?=[€$£¥])", "−\u2060", value) if type(value) is str else value
-
-
-def _steps(lines: dict[int, Line]) -> str:
-    """Return what is done in a cell at each step, for the page's script."""
-    return json.dumps({h: [line.action.colour, line.action.name, line.bounds] for h, line in lines.items()})
 
 
 def _short(text: Any) -> str:
@@ -230,20 +217,18 @@ def _of_the_data(certificate: Certificate, history: np.ndarray | None, unit: str
     return {
         "tests": [(words, value) for words, value in tests if value is not None],
         "alarm": REJECTED_FROM,
-        "gap": None if history is None else fall_of_the_gap(history, certificate.eps, unit),
+        "gap": None if history is None else fall_of_the_gap(history, certificate),
         "eps": with_unit(to.at_most(certificate.eps), unit),
         "last_gap": with_unit(to.at_most(certificate.gap), unit),
     }
 
 
-def _of_the_policy(
-    certificate: Certificate, grid: tuple[int, int] | None, actions: Sequence[str] | None
-) -> dict[str, Any]:
+def _of_the_policy(certificate: Certificate) -> dict[str, Any]:
     """Return what the certificate tells about its policy, beside its claim."""
     expected = expected_returns(certificate)
     return {
         **_own_measures(certificate),
-        "policy": policy_of(certificate, grid, actions),
+        "policy": policy_of(certificate),
         "limits": limits(certificate),
         "returns": law_of_the_return(certificate, expected) if expected.cut <= _MOST_CUT else None,
         "simulated": EPISODES,

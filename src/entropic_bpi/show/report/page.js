@@ -12,18 +12,3 @@ if (search) {
     document.getElementById("found").textContent = `${found} of ${lines.length} lines`;
   });
 }
-const slider = document.getElementById("step");
-if (slider) {
-  const cells = Array.from(document.querySelectorAll("#map td[data-steps]"), (cell) => [cell, JSON.parse(cell.dataset.steps)]);
-  slider.addEventListener("input", () => {
-    const step = Number(slider.value);
-    document.getElementById("shown-step").textContent = step < 0 ? "each cell's first" : step;
-    for (const [cell, steps] of cells) {
-      const at = step < 0 ? Math.min(...Object.keys(steps).map(Number)) : step;
-      const [colour, action, bounds] = steps[at] ?? [null, "·", "not reached along observed transitions at this step"];
-      cell.className = colour === null ? "none" : `action a${colour}`;
-      cell.textContent = action;
-      cell.title = `state ${cell.dataset.state}, step ${at}: ${action}; ${bounds}`;
-    }
-  });
-}

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from entropic_bpi.lab.experiments.figures import chi2, interval, regret, stopping, tightness, tuned
+from entropic_bpi.lab.experiments.figures import chi2, regret, stopping, tightness, tuned
 from entropic_bpi.lab.experiments.figures._figure import FULL, QUICK, Plot, read_table, save
 from entropic_bpi.lab.experiments.runner import run
 from entropic_bpi.tools.checks import check_choice, check_flag, check_list, check_path
@@ -26,7 +26,6 @@ FIGURES: Mapping[str, Plot] = {
     "fig8": regret.at(4.0),
     "regret": regret.OVERVIEW,
     "certify": stopping.CERTIFY,
-    "interval": interval.INTERVAL,
     "chi2": chi2.CHI2,
     "tuned": tuned.TUNED,
     "tight": tightness.TIGHT,

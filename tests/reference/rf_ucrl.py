@@ -34,7 +34,7 @@ class RFUCRL:
     Examples
     --------
     >>> import entropic_bpi as eb
-    >>> from entropic_bpi.lab.rf_ucrl import RFUCRL
+    >>> from tests.reference.rf_ucrl import RFUCRL
     >>> eb.methods.register("rf-ucrl", RFUCRL)
     >>> bridge = eb.instances.risky_bridge(horizon=2)
     >>> eb.identify(bridge, beta=0.0, eps=1.0, delta=0.1, method="rf-ucrl", seed=1).stopped
