@@ -280,6 +280,23 @@ def test_every_bad_input_is_one_line_on_stderr_and_exit_code_2(words, message, t
     assert errors.count("\n") == 1
 
 
+def test_doctor_compiles_on_request():
+    answer = json.loads(invoke("doctor", "--compile", "--json").stdout)
+    assert answer["compiled now"].startswith("identify (models, environments) and solve, in ")
+
+
+@pytest.mark.slow
+def test_what_doctor_has_compiled_a_first_run_need_not_compile(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    run = (
+        "import entropic_bpi as eb; bridge = eb.instances.risky_bridge();"
+        "print(eb.identify(bridge, beta=2.5, eps=0.2, delta=0.1, successors='model', seed=0).compile_seconds)"
+    )
+    subprocess.run([sys.executable, "-m", "entropic_bpi", "doctor", "--compile"], check=True, capture_output=True)
+    again = subprocess.run([sys.executable, "-c", run], check=True, capture_output=True, text=True)
+    assert float(again.stdout) == 0.0
+
+
 def test_an_unknown_command_suggests_the_right_one():
     result = invoke("sole")
     assert result.exit_code == 2
