@@ -38,10 +38,9 @@ class FiniteMDP(ModelRows, Summarised):
     transitions : array, sequence of sparse matrices or SparseTransitions
         ``(S, A, S)`` (the same at every step) or ``(H, S, A, S)``; or, for large models, a sequence of ``A``
         SciPy sparse ``(S, S)`` matrices (stationary), or ``H`` such sequences; or ``SparseTransitions``.
-    rewards : array or sequence of sparse matrices
-        ``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``, any finite reals. With sparse transitions,
-        next-state rewards may also be a sequence of ``A`` sparse ``(S, S)`` matrices, or ``H`` such sequences (absent
-        entries are 0). With :class:`SparseTransitions` that contain the rewards, give the pair ``(S, A)`` of sizes here.
+    rewards : array
+        ``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``, any finite reals. With
+        :class:`SparseTransitions` that contain the rewards, give the pair ``(S, A)`` of sizes here.
     horizon : int
         Number of steps :math:`H \ge 1`.
     start : int or float array
