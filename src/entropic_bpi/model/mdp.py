@@ -250,12 +250,22 @@ class FiniteMDP(ModelRows, Summarised):
         return FiniteMDP._from_fields(fields)
 
     @cached_property
-    def reward_range(self) -> tuple[float, float]:
-        """Smallest and largest reward of a possible transition."""
+    def _step_reward_ranges(self) -> tuple[np.ndarray, np.ndarray]:
+        """The smallest and largest reward at each step: arrays ``(H,)``, or ``(1,)`` if all steps have the same."""
         mdp = self.without_masks()
         rewards = mdp.rows.rewards if mdp.next_state_rewards else mdp._rewards
         assert rewards is not None
-        return float(rewards.min()), float(rewards.max())
+        if mdp.next_state_rewards and not mdp.stationary:  # the entries of all steps are one axis
+            firsts = mdp.rows.indptr[: -1 : mdp.n_states * mdp.n_actions]
+            return np.minimum.reduceat(rewards[0], firsts), np.maximum.reduceat(rewards[0], firsts)
+        flat = rewards.reshape(len(rewards), -1)
+        return flat.min(axis=1), flat.max(axis=1)
+
+    @cached_property
+    def reward_range(self) -> tuple[float, float]:
+        """Smallest and largest reward of a possible transition."""
+        low, high = self._step_reward_ranges
+        return float(low.min()), float(high.max())
 
     def check_policy(self, policy: Any) -> np.ndarray:
         """Return a policy as an int64 array ``(H, S)`` of allowed actions, or raise.
