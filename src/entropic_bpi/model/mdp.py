@@ -38,10 +38,9 @@ class FiniteMDP(ModelRows, Summarised):
     transitions : array, sequence of sparse matrices or SparseTransitions
         ``(S, A, S)`` (the same at every step) or ``(H, S, A, S)``; or, for large models, a sequence of ``A``
         SciPy sparse ``(S, S)`` matrices (stationary), or ``H`` such sequences; or ``SparseTransitions``.
-    rewards : array or sequence of sparse matrices
-        ``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``, any finite reals. With sparse transitions,
-        next-state rewards may also be a sequence of ``A`` sparse ``(S, S)`` matrices, or ``H`` such sequences (absent
-        entries are 0). With :class:`SparseTransitions` that contain the rewards, give the pair ``(S, A)`` of sizes here.
+    rewards : array
+        ``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``, any finite reals. With
+        :class:`SparseTransitions` that contain the rewards, give the pair ``(S, A)`` of sizes here.
     horizon : int
         Number of steps :math:`H \ge 1`.
     start : int or float array
@@ -251,12 +250,22 @@ class FiniteMDP(ModelRows, Summarised):
         return FiniteMDP._from_fields(fields)
 
     @cached_property
-    def reward_range(self) -> tuple[float, float]:
-        """Smallest and largest reward of a possible transition."""
+    def _step_reward_ranges(self) -> tuple[np.ndarray, np.ndarray]:
+        """The smallest and largest reward at each step: arrays ``(H,)``, or ``(1,)`` if all steps have the same."""
         mdp = self.without_masks()
         rewards = mdp.rows.rewards if mdp.next_state_rewards else mdp._rewards
         assert rewards is not None
-        return float(rewards.min()), float(rewards.max())
+        if mdp.next_state_rewards and not mdp.stationary:  # the entries of all steps are one axis
+            firsts = mdp.rows.indptr[: -1 : mdp.n_states * mdp.n_actions]
+            return np.minimum.reduceat(rewards[0], firsts), np.maximum.reduceat(rewards[0], firsts)
+        flat = rewards.reshape(len(rewards), -1)
+        return flat.min(axis=1), flat.max(axis=1)
+
+    @cached_property
+    def reward_range(self) -> tuple[float, float]:
+        """Smallest and largest reward of a possible transition."""
+        low, high = self._step_reward_ranges
+        return float(low.min()), float(high.max())
 
     def check_policy(self, policy: Any) -> np.ndarray:
         """Return a policy as an int64 array ``(H, S)`` of allowed actions, or raise.

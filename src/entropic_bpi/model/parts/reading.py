@@ -197,9 +197,6 @@ class ModelArrays:
         rows = self._sparse_rows
         if rows is not None and rows.rewards is not None:
             return
-        if rows is not None and arrays.is_sparse_sequence(rewards):
-            self._sparse_rows = replace(rows, rewards=frozen(self._align_sparse_rewards(rows, rewards)))
-            return
         array = self._dense_rewards(rewards, may_be_next_state=may_be_next_state)
         if rows is not None and array.ndim == 4:
             self._sparse_rows = replace(rows, rewards=frozen(self._at_entries(array, rows)))
@@ -238,30 +235,13 @@ class ModelArrays:
                 f"{self._place(row, label, per_step, successor)} is {flat[bad]}, expected {expected}"
             )
 
-    def _align_sparse_rewards(self, rows: SparseTransitions, rewards: Any) -> np.ndarray:
-        """The rewards ``(1 or H, entries)`` of the entries of ``rows``, 0 where the sparse matrices have none."""
-        per_step = not sparse.issparse(rewards[0])
-        steps = [list(step) for step in rewards] if per_step else [list(rewards)]
-        if per_step and len(steps) != self.horizon:
-            raise InvalidModelError(f"rewards have {len(steps)} steps but the horizon is {self.horizon}")
-        given = arrays.interleave(steps, self.n_states, self.n_actions, "rewards")
-        self._check_rewards(given.data, lambda i: (row_of_entry(i, given.indptr), int(given.indices[i])), per_step)
-        paid = np.repeat(np.arange(given.shape[0]), np.diff(given.indptr)) * self.n_states + given.indices
-        wanted = self._positions(rows, self._sources(1 if self.stationary else self.horizon), len(steps))
-        place = np.searchsorted(paid, wanted)
-        return np.where(np.append(paid, -1)[place] == wanted, np.append(given.data, 0.0)[place], 0.0)
-
     def _at_entries(self, rewards: np.ndarray, rows: SparseTransitions) -> np.ndarray:
         """Next-state rewards ``(1 or H, S, A, S)`` at the entries of ``rows``, as ``(1 or H, entries)``."""
-        return rewards.reshape(-1)[self._positions(rows, np.arange(len(rows.indptr) - 1), len(rewards))]
-
-    def _positions(self, rows: SparseTransitions, sources: np.ndarray, steps: int) -> np.ndarray:
-        """Positions ``(1 or H, entries)`` of entries in an array ``(steps, S, A, S)``; row ``i`` copies ``sources[i]``."""
-        wanted = (np.repeat(sources, np.diff(rows.indptr)) * self.n_states + rows.indices)[None]
-        size = self.n_states**2 * self.n_actions
+        steps, size = len(rewards), self.n_states**2 * self.n_actions
+        wanted = (np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr)) * self.n_states + rows.indices)[None]
         if self.stationary:
-            return np.asarray(wanted + size * np.arange(steps)[:, None])
-        return wanted % size if steps == 1 else wanted
+            wanted = wanted + size * np.arange(steps)[:, None]
+        return rewards.reshape(-1)[wanted % size if steps == 1 else wanted]
 
 
 def read_start(start: Any, n_states: int) -> int | np.ndarray:
