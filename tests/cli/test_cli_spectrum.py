@@ -123,7 +123,7 @@ def test_a_run_that_has_not_finished_or_is_not_there(tmp_path):
 def test_options_of_a_log_are_refused_for_a_run(run, tmp_path):
     result = invoke("certify", run, "--beta", "0:1:1", "--state", "s", "--horizon", "3", "--out", tmp_path)
     assert result.exit_code == 2
-    assert result.output == f"entropic-bpi: {run} is a run: --horizon is for logs\n"
+    assert result.output == f"entropic-bpi: {run} is a run: --state is for logs\n"
 
 
 def test_without_a_folder_nothing_is_written(run, tmp_path, monkeypatch):
