@@ -253,6 +253,7 @@ result.certificate.save(sys.argv[2])
 """
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_on_another_processor_and_its_certificate_verified_here(tmp_path):
     """NumPy and the C library do without the instructions that they found here, and round otherwise."""
     identified_noisy(checkpoint=tmp_path / "half.npz", max_episodes=20)

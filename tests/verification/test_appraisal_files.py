@@ -10,6 +10,8 @@ import entropic_bpi as eb
 from entropic_bpi.certificate.contents import digest
 from tests.reports import KINDS, certificate_of
 
+# By default, differences are forged in these; the others are slow tests.
+FEW_KINDS = ("gap certificate", "discounted", "random rewards", "log")
 MEASURES = ["mean", "cvar 0.05", "quantile 0.1", "entropic -1", "evar 0.1", "below 0", "above 1"]
 
 
@@ -42,20 +44,22 @@ def test_what_follows_from_the_counts_is_accepted(kind, tmp_path):
 @pytest.mark.parametrize("side", ["lower", "upper"])
 def test_every_number_that_says_more_is_refused(side, tmp_path):
     content = appraisal_of("gap certificate")._content()
-    refused = 0
-    for row in content["table"]:
+    refused = set()
+    for row in content["table"][side == "upper" :: 2]:  # every measure, of one of the two policies
         stated, inwards = row[side], 1 if side == "lower" else -1
         row[side] = stated + inwards * max(1e-6, 0.01 * (row["upper"] - row["lower"]))
         found = eb.verify(forged(tmp_path, content))
         assert not found.ok, row
         assert row["measure"] in found.problems[0]
         row[side] = stated
-        refused += 1
-    assert refused == 2 * len(MEASURES)
+        refused.add(row["measure"])
+    assert refused == set(MEASURES)
     assert eb.verify(forged(tmp_path, content)).ok
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if kind in FEW_KINDS else [pytest.mark.slow]) for kind in KINDS]
+)
 def test_every_difference_that_says_more_is_refused(kind, tmp_path):
     content = appraisal_of(kind)._content()
     stated = content["differences"]
