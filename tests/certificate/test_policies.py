@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from tempfile import TemporaryDirectory
 
 import duckdb
@@ -108,14 +108,9 @@ LABELS = {
     "floats": (["0.5::DOUBLE", "1.0::DOUBLE"], [np.float64(0.5), 1.0]),
     "lists": (["[1, 2]", "[2, 1]"], [(1, 2), np.array([2, 1])]),
     "structs": (["{'x': 1, 'y': 'a'}", "{'x': 1, 'y': 'b'}"], [{"x": 1, "y": "a"}, (1, "b")]),
-    "maps": (["MAP{'a': 1}", "MAP{'b': 1}"], [{"a": 1}, (("b", 1),)]),
     "times": (
         ["TIMESTAMP '2024-01-01 00:00:00'", "TIMESTAMP '2024-06-01 12:00:00'"],
         [datetime(2024, 1, 1), datetime(2024, 6, 1, 12)],
-    ),
-    "times in a zone": (
-        ["TIMESTAMPTZ '2024-01-01 00:00:00+00'", "TIMESTAMPTZ '2024-06-01 12:00:00+00'"],
-        [datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 6, 1, 14, tzinfo=TWO_HOURS_EAST)],
     ),
     "names of states that were not seen": (["'#2'", "'##3'", "'#4'"], ["#2", "##3", "#4"]),
 }
@@ -160,9 +155,12 @@ def test_actions_of_a_log_are_given_as_they_were():
         assert isinstance(policy("home", 1), type(actions[0]))
 
 
-def test_labels_that_python_cannot_tell_apart_are_refused():
-    with pytest.raises(eb.InvalidProblemError, match="has different states that are written alike: give them as text"):
-        claim_from_log(["{'x': MAP{'a': 1}}", "{'x': MAP{'b': 1}}"])
+@pytest.mark.parametrize(
+    "labels", [["{'x': MAP{'a': 1}}", "{'x': MAP{'b': 1}}"], ["TIMESTAMPTZ '2024-01-01 00:00:00+00'"]]
+)
+def test_maps_and_times_in_a_zone_are_given_as_text(labels):
+    with pytest.raises(eb.InvalidProblemError, match=r"has states of type .*: give them as text"):
+        claim_from_log(labels)
 
 
 def test_what_was_never_observed_is_an_error_unless_an_action_is_given_for_it(on_lake):
