@@ -362,7 +362,9 @@ def test_transitions_that_no_label_explains_are_a_problem(outcome, words):
 
 def test_noise_of_a_problem_file_is_checked(tmp_path):
     outcome = {(s, a, w): (w, float(w == 3)) for s, a, w in itertools.product(range(4), range(2), range(4))}
-    eb.ProblemFile(source=f"{tmp_path}/environments.py:Small", noise=eb.Noise(range(4), outcome)).save(tmp_path / "problem.toml")
+    eb.ProblemFile(source=f"{tmp_path}/environments.py:Small", noise=eb.Noise(range(4), outcome)).save(
+        tmp_path / "problem.toml"
+    )
     (tmp_path / "environments.py").write_text(
         "import sys\nsys.path.insert(0, '.')\nfrom tests.runs.test_inspection import Small as Base, slippery\n\n\n"
         "def Small():\n    return Base(slippery)\n"
