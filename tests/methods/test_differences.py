@@ -194,18 +194,6 @@ def stated(appraisal):
     return {each["measure"]: (each["lower"], each["upper"]) for each in appraisal._content()["differences"]}
 
 
-def test_random_rewards_have_a_difference_at_the_parameter_that_they_were_learned_for():
-    run = eb.identify(
-        walk(), beta=-1.0, eps=0.5, delta=0.1, horizon=3, reward_range=(0.0, 1.0), reward_law="random", seed=1,
-        max_episodes=300,
-    )  # fmt: skip
-    policies = {"own": run.policy, "zero": 0 * run.policy}
-    assert set(stated(eb.appraise(run, policies, measures=["entropic -1"]))) == {"entropic -1"}
-    for measure in ("mean", "entropic 1", "entropic -2", "cvar 0.1"):
-        with pytest.raises(eb.InvalidProblemError, match="random rewards"):
-            eb.appraise(run, policies, measures=[measure])
-
-
 def test_random_rewards_that_are_discounted_are_refused():
     goal = {"beta": -1.0, "eps": 0.5, "delta": 0.1, "discount": 0.5, "reward_range": (0.0, 1.0)}
     with pytest.raises(eb.InvalidProblemError, match="discount needs reward_law='fixed'"):

@@ -170,11 +170,12 @@ def _give_up(*_):
 
 
 @pytest.fixture(autouse=True)
-def somewhere_else(tmp_path, monkeypatch):
+def alone(tmp_path, monkeypatch):
+    """Files are written elsewhere, and learners that a call registers are forgotten after the test."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("entropic_bpi.lab.learners._run._REGISTERED", {})
 
 
-@pytest.mark.filterwarnings("ignore:rewards with one axis:UserWarning")
 @pytest.mark.parametrize("call", CALLS)
 def test_a_wrong_argument_is_an_error_of_ours(call):
     function, right = CALLS[call]
