@@ -98,7 +98,7 @@ def certify(
         Certify this policy: columns state and action (.csv), an object (.json), or .npy.
     rewards : FILE
         Certify for other known rewards: columns state, action, reward and perhaps next_state, of those that change
-        (.csv), an array (.npy), or a model that has them (.npz, problem.toml, ...).
+        (.csv).
     out : DIR
         Folder for the results.
 

@@ -29,7 +29,7 @@ from entropic_bpi.tools.checks import processors
 _PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "matplotlib", "typer", "rich")
 # What comes with an extra, by the extra's name.
 _EXTRAS = {"logs": "duckdb", "report": "jinja2", "gpu": "numba-cuda", "minari": "minari", "cluster": "distributed"}
-_EXTRAS |= {"prism": "stormpy"}
+_EXTRAS |= {"prism": "stormpy", "compat": "shimmy", "rigorous": "python-flint"}
 _NOT_OF_CERTIFY = ("context", "source", "beta", "evar", "eps", "policy", "rewards", "out", "as_json")
 _OF_A_RUN = ("source", "policy", "measure", "delta", "out", "save", "as_json")
 _NOT_WATCHED = ("max_states", "states", "actions")
