@@ -6,11 +6,10 @@ Exit codes: 0 done; 1 a claim failed; 2 bad input, with one line on stderr. Comm
 
 import io
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -96,43 +95,32 @@ def add_command(into: typer.Typer, command: Callable[..., Answer], panel: str) -
     into.command(command.__name__, help=help_of(command), rich_help_panel=panel)(described)
 
 
-class _UntilClosed:
-    """A stream whose reader may leave early, as in ``| head``: the rest is dropped.
+class _UntilClosed(io.FileIO):
+    """A pipe whose reader may leave early, as in ``| head``: the rest is dropped.
 
     The command goes on, so that it saves what it should and its exit code still tells whether the claim holds.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        self._try(self._stream.write, text)
-        return len(text)
-
-    def flush(self) -> None:
-        self._try(self._stream.flush)
-
-    def _try(self, action: Callable[..., object], *words: str) -> None:
+    def write(self, data: Any) -> int:
         try:
-            action(*words)
+            return super().write(data)
         except BrokenPipeError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
+            return len(data)
 
 
 def main(args: Sequence[str] | None = None) -> None:
     """Entry point of the ``entropic-bpi`` command."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # an encoding without β is no reason to fail; stderr never does
-    with redirect_stdout(_UntilClosed(sys.stdout or io.StringIO())):
+    stdout: Any = sys.stdout or io.StringIO()
+    if isinstance(stdout, io.TextIOWrapper):
+        stdout.reconfigure(errors="replace")  # an encoding without β is no reason to fail; stderr never does
+    if sys.stdout is sys.__stdout__ and sys.stdout is not None and not stdout.isatty():
+        pipe = io.BufferedWriter(_UntilClosed(stdout.fileno(), "w", closefd=False))
+        stdout = io.TextIOWrapper(pipe, stdout.encoding, stdout.errors)
+    with redirect_stdout(stdout):
         try:
             app(args=args, prog_name=PROGRAM)
         finally:
-            sys.stdout.flush()
+            stdout.flush()
 
 
 @app.callback(invoke_without_command=True)

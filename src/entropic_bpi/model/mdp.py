@@ -25,7 +25,7 @@ from entropic_bpi.model.parts import reading
 from entropic_bpi.model.parts.arrays import SparseTransitions, joined, row_sources
 from entropic_bpi.model.parts.mechanics import OutcomeTable, arrays_of_noise, fields_of, table_of_fields
 from entropic_bpi.model.parts.rows import ModelRows
-from entropic_bpi.tools.checks import check_policy
+from entropic_bpi.tools.checks import check_path, check_policy
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Summarised
 
@@ -383,7 +383,7 @@ class FiniteMDP(ModelRows, Summarised):
         ...     eb.FiniteMDP.load(f"{folder}/bridge.npz") == bridge
         True
         """
-        write_model(reading.as_path(path), self)
+        write_model(check_path("path", path), self)
 
     @classmethod
     def load(
@@ -424,7 +424,7 @@ class FiniteMDP(ModelRows, Summarised):
         ...     eb.FiniteMDP.load(f"{folder}/coin.csv", horizon=3) == mdp
         True
         """
-        path = reading.as_path(path)
+        path = check_path("path", path)
         fields = read_model(path, horizon, start, reward)
         try:
             mdp = cls._from_fields(fields)

@@ -88,12 +88,8 @@ def number(value: float, digits: int = _DIGITS) -> str:
 
 def claim_of(certificate: Certificate) -> Claim:
     """Return the claim of a certificate in words."""
-    to, risk, reached, unit = (
-        Rounding.of(certificate),
-        certificate.problem.risk,
-        certificate.reached,
-        unit_of(certificate),
-    )
+    to, risk = Rounding.of(certificate), certificate.problem.risk
+    reached, unit = certificate.reached, unit_of(certificate)
     bounds = to.at_least(certificate.lower), to.at_most(certificate.upper), to.at_most(certificate.gap)
     lower, upper, gap, eps = (with_unit(text, unit) for text in (*bounds, to.at_most(certificate.eps, 6)))
     surely, value = f"With probability at least {probability(certificate.delta)}", risk_of(certificate).value
@@ -175,10 +171,10 @@ def probability(delta: float) -> str:
     return f"{_plain(100 - 100 * failing):f} %"
 
 
-def name(text: str) -> str:
+def name(text: object, longest: int = _LONGEST_NAME) -> str:
     """Return a name from somebody else's file as printable text that is not too long."""
-    text = printable(text)
-    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"
+    shown = printable(str(text))
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def few(value: float, digits: int = _DIGITS) -> str:

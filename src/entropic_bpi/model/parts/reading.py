@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -280,10 +279,3 @@ def read_text(label: str, text: Any) -> str | None:
     if text is not None and not isinstance(text, str):
         raise InvalidModelError(f"{label} must be a text, got {shown(text)}")
     return text or None
-
-
-def as_path(path: Any) -> Path:
-    try:
-        return Path(path)
-    except TypeError:
-        raise InvalidModelError(f"a model is saved to and loaded from a path, got {shown(path)}") from None

@@ -30,6 +30,7 @@ from entropic_bpi.runs.certification import CollectedData, evidence_of, read_pol
 from entropic_bpi.runs.progress import Progress
 from entropic_bpi.tools.checks import check_integer, check_path
 from entropic_bpi.tools.files import write_text_atomically
+from entropic_bpi.types import Summarised
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,7 +74,7 @@ class CertainPair(tuple[str, str]):
 
 
 @dataclass(frozen=True, eq=False)
-class Appraisal:
+class Appraisal(Summarised):
     """Intervals of several measures of several policies, which all hold at once with probability at least 1 - δ.
 
     Attributes
@@ -240,11 +241,6 @@ class Appraisal:
         head = {"format": FORMAT, "version": VERSION, "library": __version__, **self._file}
         policies = {name: policy.tolist() for name, policy in self.policies.items()}
         return {**head, "policies": policies, "table": self.table, "certificate": write_content(self.certificate)}
-
-    def _repr_html_(self) -> str:
-        import entropic_bpi
-
-        return entropic_bpi.report.summary_html(self)
 
     def __repr__(self) -> str:
         sure = "exact" if self.delta is None else f"delta={self.delta:g}"

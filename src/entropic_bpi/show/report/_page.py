@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -36,7 +37,6 @@ from entropic_bpi.show.report._returns import EPISODES, expected_returns
 from entropic_bpi.show.words import Rounding, claim_of, few, name, probability, risk_of, signed, unit_of, with_unit
 from entropic_bpi.sources.assumption_tests import REJECTED_FROM
 from entropic_bpi.tools.extras import module_of_extra
-from entropic_bpi.tools.text import printable
 from entropic_bpi.verification import Verification, verify
 from entropic_bpi.verification._file import unpacked
 
@@ -150,13 +150,8 @@ def environment() -> Any:
     jinja2 = module_of_extra("jinja2", "report", "a report")
     options = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True, "finalize": _unbroken}
     templates = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), **options)
-    templates.filters |= {
-        "name": name,
-        "short": _short,
-        "few": few,
-        "signed": signed,
-        "unit": with_unit,
-    }
+    short = partial(name, longest=_LONGEST_TEXT)
+    templates.filters |= {"name": name, "short": short, "few": few, "signed": signed, "unit": with_unit}
     templates.globals |= {"claim_of": claim_of, "risk_of": risk_of, "probability": probability, "version": __version__}
     return templates
 
@@ -197,11 +192,6 @@ def _told(inputs: ReportInputs) -> dict[str, Any]:
 def _unbroken(value: Any) -> Any:
     """Return what is printed with no line break between the minus sign and a currency."""
     return re.sub("−(?=[€$£¥])", "−\u2060", value) if type(value) is str else value
-
-
-def _short(text: Any) -> str:
-    text = printable(str(text))
-    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
 
 
 def _decided(appraisal: Appraisal) -> dict[str, Any]:
