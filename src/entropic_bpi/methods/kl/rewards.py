@@ -123,20 +123,19 @@ def _refresh(
         begin, end = arrays.begin[row], arrays.begin[row] + arrays.used[row]
         if arrays.visits[row] == 0:
             continue
-        if terms.shared:
-            if known[1, begin] != arrays.visits[row]:
-                first, last = counts.begin[row], counts.begin[row] + counts.used[row]
-                _set_interval(terms, counts, first, last, arrays, begin, bounds, work)
-                for slot in range(begin, end):
-                    bounds[0, slot], bounds[1, slot] = bounds[0, begin], bounds[1, begin]
-                known[1, begin] = arrays.visits[row]
-            continue
         for slot in range(begin, end):
             y = arrays.successor[slot]
-            if known[0, slot] != y or known[1, slot] != arrays.tally[slot]:
-                known[0, slot], known[1, slot] = y, arrays.tally[slot]
+            n = arrays.visits[row] if terms.shared else arrays.tally[slot]
+            if known[0, slot] == y and known[1, slot] == n:
+                continue
+            known[0, slot], known[1, slot] = y, n
+            if terms.shared and slot > begin:
+                bounds[0, slot], bounds[1, slot] = bounds[0, begin], bounds[1, begin]
+                continue
+            first, last = counts.begin[row], counts.begin[row] + counts.used[row]
+            if not terms.shared:
                 first, last = first_entry(counts, row, y), first_entry(counts, row, y + 1)
-                _set_interval(terms, counts, first, last, arrays, slot, bounds, work)
+            _set_interval(terms, counts, first, last, arrays, slot, bounds, work)
 
 
 class RewardBounds:
