@@ -10,7 +10,7 @@ import entropic_bpi as eb
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.rows import EXPLICIT_STATES
-from entropic_bpi.runs.checkpoint import Checkpoint
+from entropic_bpi.runs.checkpoint import Checkpoint, read_summary
 from entropic_bpi.runs.identification import start_run
 from entropic_bpi.runs.settings import Settings
 from entropic_bpi.sources.simulator import Simulator, play_episode
@@ -187,7 +187,8 @@ def test_a_run_on_a_wrong_mask_keeps_whole_episodes_and_fails_again_when_resumed
         mdp, Settings.of(**{name: value for name, value in run.items() if name != "checkpoint"}, **options)
     )
     state = loop.state
-    counts = Checkpoint(path, {}, 1).read().state(state.problem, state.provenance).counts
+    facts = read_summary(path)["facts"]
+    counts = Checkpoint(path, facts, 1).read().state(state.problem, state.provenance).counts
     assert counts.episodes > 0
     assert f"after {counts.episodes} episodes" in str(first.value)
     assert (

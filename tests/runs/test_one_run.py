@@ -50,18 +50,6 @@ def test_a_run_and_a_resumed_run_construct_everything_once(name, made, tmp_path)
         assert made == ONCE
 
 
-def test_pooled_counts_that_are_counted_step_by_step_too(made, tmp_path):
-    options = {**LAKE, "checkpoint": tmp_path / "run.ckpt"}
-    pooled = eb.identify("FrozenLake-v1", **options, stationary=True, max_episodes=30)
-    with pytest.raises(eb.InvalidProblemError, match="belongs to another run: seed was 1, is 2"):
-        eb.identify("FrozenLake-v1", **{**options, "seed": 2}, stationary=False)
-    made.clear()
-    by_step = eb.identify("FrozenLake-v1", **options, stationary=False, max_episodes=60)
-    assert made == ONCE
-    assert by_step.episodes == 60
-    assert by_step.certificate.transitions.times.sum() > pooled.certificate.transitions.times.sum()
-
-
 def test_a_certificate_of_an_earlier_plan_leaves_the_counts_as_they_are(made):
     """When the budget is spent, the plan with the smallest gap need not be the last."""
     from entropic_bpi.runs.identification import start_run

@@ -204,8 +204,3 @@ def test_the_start_row_learns_the_start():
     simulator.play(behaviour_of(problem, False), 10**6, counts)
     assert stats.chisquare(dense(counts)[-1][[0, 2]], 1e6 * START[[0, 2]]).pvalue > 1e-4
     assert dense(counts)[-1][1] == 0
-
-
-def test_the_old_name_of_where_to_switch_says_the_new_one():
-    with pytest.raises(AttributeError, match=r"Behaviour.turn is now Behaviour.switch_action"):
-        _ = Behaviour(None, None, None, False).turn

@@ -95,10 +95,15 @@ def check_kind(kind, many):
     assert min(verdicts.values()) > many / 20
 
 
-@pytest.mark.parametrize("many", [8, pytest.param(25, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_verifier_agrees_with_its_reference(kind, many):
-    check_kind(kind, many)
+def test_the_verifier_agrees_with_its_reference(kind):
+    check_kind(kind, 25 if kind == "discounted" else 8)  # the first of those that is refused is the 22nd
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_verifier_agrees_with_its_reference_on_25_certificates_of_every_kind(kind):
+    check_kind(kind, 25)
 
 
 @pytest.mark.slow
@@ -107,9 +112,12 @@ def test_the_verifier_agrees_with_its_reference_on_2e4_certificates_of_every_kin
     check_kind(kind, 10_000)
 
 
-@pytest.mark.parametrize("many", [50, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_the_verifier_agrees_with_its_reference_on_forgeries(many, honest, tmp_path):  # noqa: F811
-    rng, bases, accepted = np.random.default_rng(many), list(honest.values()), 0
+@pytest.mark.parametrize(
+    ("seed", "many"),
+    [(150, 50), pytest.param(150, 150, marks=pytest.mark.slow), pytest.param(10_000, 10_000, marks=pytest.mark.slow)],
+)
+def test_the_verifier_agrees_with_its_reference_on_forgeries(seed, many, honest, tmp_path):  # noqa: F811
+    rng, bases, accepted = np.random.default_rng(seed), list(honest.values()), 0
     for i in range(many):
         content, done = forgery(bases[i % len(bases)], rng)
         content = restated(json.loads(json.dumps(content)), tmp_path)

@@ -199,15 +199,6 @@ def test_several_columns_are_one_state_and_can_be_declared():
 GOAL = {"beta": -1.0, "delta": 0.1, "horizon": 2, "reward_range": (0, 1)}
 
 
-def test_certify_reads_a_table_itself():
-    table = pandas.DataFrame(ROWS)
-    claim = eb.certify(table, **ROLES, states="seen", **GOAL)
-    expected = eb.certify(Log.read(table, **ROLES), states="seen", **GOAL)
-    assert (claim.lower, claim.upper, claim.episodes) == (expected.lower, expected.upper, 2)
-    with pytest.raises(InvalidProblemError, match=r"Read a table first: eb\.Log\.read"):
-        eb.certify(table, states="seen", **GOAL)
-
-
 def test_certify_says_that_it_compiles(monkeypatch, capsys):
     made = certification.methods.make
 
@@ -218,10 +209,12 @@ def test_certify_says_that_it_compiles(monkeypatch, capsys):
         return made(*arguments, **options)
 
     monkeypatch.setattr(certification.methods, "make", compiling)
-    for terminal, said in ((True, "compiling, which is done once …\n"), (False, "")):
+    for terminal, said in ((True, "compiling, which is done once …"), (False, "")):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
         eb.certify(EXPECTED, states="seen", **GOAL)
-        assert capsys.readouterr().err == said
+        shown = capsys.readouterr().err
+        assert said in shown
+        assert bool(shown) == terminal
     assert compile_clock.observers == []
 
 
