@@ -97,7 +97,7 @@ class Tables(NamedTuple):
 class Sheet(NamedTuple):
     """A plan: Z_up, Z_low and G ``(steps + 1, S)``, its greedy policy ``(steps, S)``, and what the next plan reuses.
 
-    ``bounds`` ``(3, steps, S, A)`` has U_up, U_low and the width of each action. ``reach`` ``(rows,)`` has bit
+    ``u_up``, ``u_low`` and ``u_width`` are the bounds of each action, ``(steps, S, A)``. ``reach`` ``(rows,)`` has bit
     ``y % 64`` set for each successor ``y`` that the row was seen to have, ``planned`` the visits that it had then.
     """
 
@@ -105,7 +105,9 @@ class Sheet(NamedTuple):
     low: Reals
     width: Reals
     policy: Integers
-    bounds: Reals
+    u_up: Reals
+    u_low: Reals
+    u_width: Reals
     reach: Integers
     planned: Integers
 
@@ -196,11 +198,13 @@ def _bounds(
 @inlined
 def _choose(frame: Frame, tables: Tables, sheet: Sheet, h: int, s: int) -> tuple[float, float, int]:
     """Z_up, Z_low and the greedy action of one state from the bounds of its allowed actions."""
-    chosen, best_up = -1, -np.inf if tables.beta >= 0 else np.inf
-    best_low = best_up
+    best_up, best_low, chosen = 0.0, 0.0, -1
     for a in range(actions_at(frame, h)):
-        up, low = sheet.bounds[0, h, s, a], sheet.bounds[1, h, s, a]
+        up, low = sheet.u_up[h, s, a], sheet.u_low[h, s, a]
         if not is_allowed(frame, h, s, a):
+            continue
+        if chosen < 0:
+            best_up, best_low, chosen = up, low, a
             continue
         # Until now the optimistic side of the action chosen is the best one.
         advantage = up - best_up if tables.beta >= 0 else best_low - low
@@ -231,10 +235,10 @@ def _plan(frame: Frame, tables: Tables, arrays: CountArrays, sheet: Sheet) -> tu
                     continue
                 due = True
                 up, low, width = _bounds(tables, arrays, sheet, row, h, s, a)
-                sheet.bounds[0, h, s, a], sheet.bounds[1, h, s, a], sheet.bounds[2, h, s, a] = up, low, width
+                sheet.u_up[h, s, a], sheet.u_low[h, s, a], sheet.u_width[h, s, a] = up, low, width
             if due:
                 up, low, chosen = _choose(frame, tables, sheet, h, s)
-                width = sheet.bounds[2, h, s, chosen]
+                width = sheet.u_width[h, s, chosen]
                 sheet.policy[h, s] = chosen
                 if up != sheet.up[h, s] or low != sheet.low[h, s] or width != sheet.width[h, s]:
                     moved_here |= _bit(s)
@@ -333,10 +337,12 @@ class Bernstein:
         self.eps -= self.pad / self.scale
         self.frame: Frame = problem.frame
         self.tables = self._tables()
-        after, bounds = (problem.steps + 1, problem.n_states), np.zeros((3, *self.tables.cap.shape))
+        after, (u_up, u_low, u_width) = (problem.steps + 1, problem.n_states), np.zeros((3, *self.tables.cap.shape))
         z_up, z_low = np.full((2, *after), 0.0 if self.small else 1.0)
         policy, reach = np.zeros(after, dtype=np.int64)[1:], np.zeros(problem.n_rows, dtype=np.uint64)
-        self.sheet = Sheet(z_up, z_low, np.zeros(after), policy, bounds, reach, np.full(problem.n_rows, -1))
+        self.sheet = Sheet(
+            z_up, z_low, np.zeros(after), policy, u_up, u_low, u_width, reach, np.full(problem.n_rows, -1)
+        )
         self.origin: object = None
 
     def plan(self, counts: Counts, round: int) -> Plan:
