@@ -12,7 +12,7 @@ Rows may have at most 32 possible successors, for each thread keeps its row in m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -29,20 +29,42 @@ from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.rows import Frame, actions_at
 
 WIDEST = 32
-REGISTERS = 96
+REGISTERS = 80
 # What changes from plan to plan while no row gets slots of its own.
 _ALWAYS_COPIED = ("visits", "tally", "low", "high")
 
 
 class _Buffers(NamedTuple):
     """Working memory: by state and action the pessimistic ``values`` and the ``bounds`` of the gap; the states, and the
-    deviations, that are queued at the present step; and how many there are, by queue and step."""
+    ``pairs`` of state and action, that are queued at the present step; and how many there are, by queue and step: states
+    with rivals, rivals, states that are contested, those where the greedy action deviates, and other deviations."""
 
     values: Any
     bounds: Any
     queue: Any
-    deviations: Any
+    pairs: Any
     queued: Any
+
+
+class _ActionTable(NamedTuple):
+    """A table of actions on its way back, as the smallest integers that hold one; ``arrived`` once it is ``pinned``."""
+
+    narrow: Any
+    pinned: Any
+    arrived: Any
+
+    @classmethod
+    def of(cls, n_actions: int, shape: tuple[int, ...]) -> _ActionTable:
+        smallest = np.min_scalar_type(-n_actions)
+        return cls(cuda.device_array(shape, smallest), cuda.pinned_array(shape, smallest), cuda.event())
+
+
+def _received(table: _ActionTable) -> np.ndarray:
+    """A new table of actions, when the one that was sent has arrived."""
+    table.arrived.synchronize()
+    wide = np.empty(table.pinned.shape, dtype=np.int64)
+    _widen(table.pinned, wide)
+    return wide
 
 
 class _Kernels(NamedTuple):
@@ -93,7 +115,7 @@ def _kernels(width: int) -> _Kernels:
     @jit
     def candidate(frame: Frame, rules: PlanConstants, arrays: CountArrays, trial: Trial, buffers: _Buffers) -> None:
         optimism, plan, _, kind, _ = trial
-        values, bounds, queue, deviations, queued = buffers
+        values, bounds, queue, pairs, queued = buffers
         grid, thread, threads, sign = cuda.cg.this_grid(), cuda.grid(1), cuda.gridsize(1), rules.sign
         work = cuda.local.array((10, width), float64)
         shared, scores = cuda.local.array(MAX_SHARED, int64), cuda.local.array(MAX_SHARED, float64)
@@ -125,11 +147,22 @@ def _kernels(width: int) -> _Kernels:
                     queue[cuda.atomic.add(queued, (0, h), 1)] = s
                 plan.policy[h, s] = chosen
             grid.sync()
-            for i in range(thread, queued[0, h] * actions, threads):
-                s, a = queue[i // actions], i % actions
+            for i in range(thread, queued[0, h], threads):
+                s = queue[i]
                 inputs = Inputs(frame, rules, arrays, Scratch(work, values[s], bounds[s], shared, scores))
-                if kl.is_rival(inputs, optimism, h, s, plan.policy[h, s], a):
-                    bounds[s, a] = kl.bound_if_chosen(inputs, trial, h, s, a)
+                leader = plan.policy[h, s]
+                bounds[s, leader] = kl.bound_if_chosen(inputs, trial, h, s, leader)
+                for a in range(actions):
+                    if a != leader and kl.is_rival(inputs, optimism, h, s, leader, a):
+                        # One that is worse than the leader by this alone is not chosen, whatever its bound is.
+                        bounds[s, a] = kl.bound_by_others(inputs, optimism, h, s, a)
+                        if not bounds[s, a] > bounds[s, leader]:
+                            pairs[cuda.atomic.add(queued, (1, h), 1)] = s * actions + a
+            grid.sync()
+            for i in range(thread, queued[1, h], threads):
+                s, a = pairs[i] // actions, pairs[i] % actions
+                inputs = Inputs(frame, rules, arrays, Scratch(work, values[s], bounds[s], shared, scores))
+                bounds[s, a] = kl.bound_if_chosen(inputs, trial, h, s, a)
             grid.sync()
             for i in range(thread, queued[0, h], threads):
                 s = queue[i]
@@ -140,25 +173,32 @@ def _kernels(width: int) -> _Kernels:
                 s = frame.states[begin + i]
                 inputs = Inputs(frame, rules, arrays, Scratch(work, values[s], bounds[s], shared, scores))
                 if kl.settle(inputs, trial, h, s):
-                    queue[cuda.atomic.add(queued, (1, h), 1)] = s
+                    queue[cuda.atomic.add(queued, (2, h), 1)] = s
+                    if kl.may_deviate(rules, trial, h, s, optimism.policy[h, s]):
+                        pairs[cuda.atomic.add(queued, (3, h), 1)] = s
             grid.sync()
-            for i in range(thread, queued[1, h], threads):
-                s = queue[i]
+            for i in range(thread, queued[3, h], threads):
+                s = pairs[i]
                 inputs = Inputs(frame, rules, arrays, Scratch(work, values[s], bounds[s], shared, scores))
                 a = optimism.policy[h, s]
                 kl.keep_worse(plan, h, s, a, kl.deviate(inputs, trial, h, s, a))
+            grid.sync()
+            for i in range(thread, queued[2, h], threads):
+                s = queue[i]
+                inputs = Inputs(frame, rules, arrays, Scratch(work, values[s], bounds[s], shared, scores))
+                a = optimism.policy[h, s]
                 kl.keep_worse(plan, h, s, -1, kl.stay(inputs, trial, h, s))
                 for b in range(actions):
                     values[s, b] = 1.0
                     if b != a and kl.may_deviate(rules, trial, h, s, b):
-                        deviations[cuda.atomic.add(queued, (2, h), 1)] = s * actions + b
+                        pairs[cuda.atomic.add(queued, (4, h), 1)] = s * actions + b
             grid.sync()
-            for i in range(thread, queued[2, h], threads):
-                s, a = deviations[i] // actions, deviations[i] % actions
+            for i in range(thread, queued[4, h], threads):
+                s, a = pairs[i] // actions, pairs[i] % actions
                 inputs = Inputs(frame, rules, arrays, Scratch(work, values[s], bounds[s], shared, scores))
                 values[s, a] = kl.deviate(inputs, trial, h, s, a)
             grid.sync()
-            for i in range(thread, queued[1, h], threads):
+            for i in range(thread, queued[2, h], threads):
                 s = queue[i]
                 for a in range(actions):
                     kl.keep_worse(plan, h, s, a, values[s, a])
@@ -194,11 +234,10 @@ class Planner:
         self.plans = self._copy(plan), self._copy(plan)
         self.values, self.bounds = (cuda.device_array((frame.n_states, frame.n_actions)) for _ in range(2))
         self.queue = cuda.device_array(frame.n_states, np.int64)
-        self.deviations = cuda.device_array(frame.n_states * frame.n_actions, np.int64)
+        self.pairs = cuda.device_array(frame.n_states * frame.n_actions, np.int64)
         self.blocks: dict[Any, int] = {}
-        smallest = np.min_scalar_type(-frame.n_actions)
-        self.narrow = cuda.device_array(plan.policy.shape, smallest)
-        self.pinned = cuda.pinned_array(plan.policy.shape, smallest)
+        self.stream = cuda.stream()
+        self.tables = [_ActionTable.of(frame.n_actions, plan.policy.shape) for _ in range(3)]
         self.end = -1  # of the pool of slots, when all counts were copied
 
     def _copy(self, record: Any) -> Any:
@@ -217,28 +256,37 @@ class Planner:
         own = rules._replace(**{name: there for name, there in self.rules._asdict().items() if hasattr(there, "shape")})
         self._launch(self.kernels.refresh, own, self.arrays)
         self._launch(self.kernels.optimistic, self.frame, own, self.arrays, self.optimism, self.values)
-        optimism, found = optimism._replace(policy=self._policy(self.optimism.policy)), list(plans)
+        greedy, *chosen = self.tables
+        self._send(self.optimism.policy, greedy)
+        found = list(plans)
         kind = claimed = _first_kind_of(round)
         best = -np.inf, np.inf, np.inf
         for second in (False, True):
             plan, mine, twin = plans[kind % 2], self.plans[kind % 2], self.plans[1 - kind % 2]
             if kind == kl.GIVEN:
-                mine.policy.copy_to_device(plan.policy)
-            queued = cuda.to_device(np.zeros((3, self.frame.steps), dtype=np.int64))
-            buffers = _Buffers(self.values, self.bounds, self.queue, self.deviations, queued)
+                mine.policy.copy_to_device(plan.policy, stream=self.stream)
+            queued = cuda.to_device(np.zeros((5, self.frame.steps), dtype=np.int64), stream=self.stream)
+            buffers = _Buffers(self.values, self.bounds, self.queue, self.pairs, queued)
             trial = Trial(self.optimism, mine, twin, kind, second)
             self._launch(self.kernels.candidate, self.frame, own, self.arrays, trial, buffers)
+            # While the device is busy, the tables that it sent before are made wide here.
+            if second:
+                found[1 - kind % 2] = self._with_actions(plans[1 - kind % 2], chosen)
+            else:
+                optimism = optimism._replace(policy=_received(greedy))
             for table, copied in ((optimism.z, self.optimism.z), (plan.z, mine.z), (plan.rho, mine.rho)):
-                copied[:1].copy_to_host(table[:1])
+                copied[:1].copy_to_host(table[:1], stream=self.stream)
+            self.stream.synchronize()
+            self._send(mine.policy, chosen[0])
+            self._send(mine.switch_action, chosen[1])
             claim = _claim_of(self.frame, rules, optimism, plan, float(plan.rho[0, self.frame.start]))
-            tables = {name: self._policy(getattr(mine, name)) for name in ("policy", "switch_action")}
-            found[kind % 2] = plan._replace(**tables)
             if claim[2] < best[2]:
                 claimed, best = kind, claim
-            if best[2] <= rules.eps or kind == kl.GIVEN:
+            if second or best[2] <= rules.eps or kind == kl.GIVEN:
                 break
             kind = 1 - kind
-        return (*best, claimed, kind if best[2] <= rules.eps else 1 - kind), optimism, tuple(found)
+        found[kind % 2] = self._with_actions(plans[kind % 2], chosen)
+        return (*best, claimed, kind), optimism, tuple(found)
 
     def fetch(self, optimism: Optimism, plans: tuple[Candidate, ...]) -> None:
         """Copy the tables of values to the CPU's records; policies are there already."""
@@ -259,17 +307,20 @@ class Planner:
                 there.copy_to_device(here)
         self.end = int(arrays.end[0])
 
-    def _policy(self, table: Any) -> np.ndarray:
-        """Return a new copy of a table of actions on the device."""
-        self._launch(self.kernels.narrow, table, self.narrow)
-        self.narrow.copy_to_host(self.pinned)
-        wide = np.empty(table.shape, dtype=np.int64)
-        _widen(self.pinned, wide)
-        return wide
+    def _send(self, actions: Any, table: _ActionTable) -> None:
+        """Begin to copy a table of actions from the device."""
+        self._launch(self.kernels.narrow, actions, table.narrow)
+        table.narrow.copy_to_host(table.pinned, stream=self.stream)
+        table.arrived.record(self.stream)
+
+    @staticmethod
+    def _with_actions(plan: Candidate, tables: Sequence[_ActionTable]) -> Candidate:
+        policy, switch_action = map(_received, tables)
+        return plan._replace(policy=policy, switch_action=switch_action)
 
     def _launch(self, kernel: Any, *args: Any) -> None:
         """With as many blocks as can be on the device at once, which is what a barrier of the grid needs."""
         key = id(kernel)
         if key not in self.blocks:
             self.blocks[key] = resident_blocks(kernel, args)
-        kernel[self.blocks[key], THREADS](*args)
+        kernel[self.blocks[key], THREADS, self.stream](*args)

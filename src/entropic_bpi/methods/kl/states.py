@@ -155,7 +155,7 @@ def is_rival(inputs: Inputs, optimism: Optimism, h: int, s: int, leader: int, a:
 
 
 @inlined
-def _bound_by_others(inputs: Inputs, optimism: Optimism, h: int, s: int, a: int) -> float:
+def bound_by_others(inputs: Inputs, optimism: Optimism, h: int, s: int, a: int) -> float:
     bound = 1.0
     for b in range(inputs.frame.n_actions):
         if b != a:
@@ -166,7 +166,7 @@ def _bound_by_others(inputs: Inputs, optimism: Optimism, h: int, s: int, a: int)
 @inner
 def bound_if_chosen(inputs: Inputs, trial: Trial, h: int, s: int, a: int) -> float:
     """The bound of the gap in this state if the candidate takes ``a``."""
-    floor = _bound_by_others(inputs, trial.optimism, h, s, a)
+    floor = bound_by_others(inputs, trial.optimism, h, s, a)
     return _same(inputs, trial, h, s, a, floor, np.inf)
 
 
@@ -180,7 +180,7 @@ def choose_smallest_gap(inputs: Inputs, trial: Trial, h: int, s: int, leader: in
     for a in range(inputs.frame.n_actions):
         if not (is_allowed(inputs.frame, h, s, a) and is_rival(inputs, trial.optimism, h, s, leader, a)):
             continue
-        bound = _bound_by_others(inputs, trial.optimism, h, s, a)
+        bound = bound_by_others(inputs, trial.optimism, h, s, a)
         if bound < score or chosen < 0:
             bound = inputs.scratch.bounds[a]
             if bound == 0.0:
