@@ -23,6 +23,7 @@ from numba.core import event
 
 # A kernel keeps the type that it was written with; the dtypes of its arrays are Numba's affair.
 Function = TypeVar("Function", bound=Callable[..., Any])
+Class = TypeVar("Class", bound=type)
 
 # Numba's types say less of it than there is.
 _config: Any = numba.config
@@ -177,6 +178,13 @@ def inner(function: Function) -> Function:
 def inlined(function: Function) -> Function:
     """``inner`` and ``helper`` at once."""
     return cast(Function, _part(function, forceinline=True, **_LEAN))
+
+
+def by_pointer(cls: Class) -> Class:
+    """A class of named tuples that compiled code takes by one pointer, where linking is available."""
+    if linking is not None:
+        linking.register_record(cls)
+    return cls
 
 
 def parallel(function: Function) -> Function:

@@ -10,16 +10,20 @@ optimised, turned into machine code and kept on disk.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 from llvmlite.binding import Linkage, create_pass_builder, create_pipeline_tuning_options
 from numba._dynfunc import make_function
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
-from numba.core.compiler import Compiler
+from numba.core.compiler import Compiler, Flags
 from numba.core.compiler_machinery import LoweringPass, register_pass
+from numba.core.lowering import Lower
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
 from numba.core.types.misc import unliteral
+
+from entropic_bpi.compile.records import is_record, register_record  # noqa: F401 (for the decorators)
 
 # An entry with more functions is large.
 _MANY_FUNCTIONS = 30
@@ -69,7 +73,39 @@ class EntryLibrary(JITCodeLibrary):
         passes.run(self._final_module, builder)
 
 
-class EntryCompiler(Compiler):
+class _SharedFlags(Flags):
+    """Options of which equal ones are one object: Numba looks them up with every operation that it types."""
+
+    _known: ClassVar[list[_SharedFlags]] = []
+
+    @cached_property
+    def _hash(self) -> int:
+        return super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def copy(self) -> _SharedFlags:
+        for known in self._known:
+            if known == self:
+                return known
+        self._known.append(_SharedFlags(self))
+        return self._known[-1]
+
+
+class _Compiler(Compiler):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.state.flags = _SharedFlags(self.state.flags)
+
+    def define_pipelines(self) -> Any:
+        pipelines = super().define_pipelines()
+        for pipeline in pipelines:
+            pipeline.passes = [(_Lowering if step is NativeLowering else step, told) for step, told in pipeline.passes]
+        return pipelines
+
+
+class EntryCompiler(_Compiler):
     def define_pipelines(self) -> Any:
         state = self.state
         state.library = EntryLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
@@ -77,6 +113,22 @@ class EntryCompiler(Compiler):
         if state.flags.auto_parallel.enabled:
             state.targetctx = state.targetctx.subtarget(_internal_codegen=_PartCodegen(state.targetctx.codegen()))
         return super().define_pipelines()
+
+
+class _Lower(Lower):
+    """Numba's translation into LLVM's language, which is told that records do not change: nothing else points into them."""
+
+    def setup_function(self, fndesc: Any) -> None:
+        super().setup_function(fndesc)
+        for argument in self.function.args:
+            if is_record(argument.type):
+                argument.add_attribute("noalias")
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _Lowering(NativeLowering):
+    _name = "entropic_bpi_lowering"
+    lowering_class = _Lower
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)
@@ -97,13 +149,13 @@ class _OfferPart(LoweringPass):
         return True
 
 
-class PartCompiler(Compiler):
+class PartCompiler(_Compiler):
     def define_pipelines(self) -> Any:
         state = self.state
         state.flags.no_compile = True
         state.library = _PartLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
         (pipeline,) = super().define_pipelines()
-        pipeline.add_pass_after(_OfferPart, NativeLowering)
+        pipeline.add_pass_after(_OfferPart, _Lowering)
         pipeline.finalize()
         return [pipeline]
 

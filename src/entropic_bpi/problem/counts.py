@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from entropic_bpi.compile.decorators import compiled, inlined
+from entropic_bpi.compile.decorators import by_pointer, compiled, inlined
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.declarations import FIXED
 from entropic_bpi.problem.masks import check_allowed_rows
@@ -26,6 +26,7 @@ _FULL = -2
 _CONTRADICTED = -3
 
 
+@by_pointer
 class CountArrays(NamedTuple):
     """The arrays of :class:`Counts`, in the form the compiled kernels take.
 

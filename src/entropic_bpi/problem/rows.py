@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from entropic_bpi.compile.decorators import inlined
+from entropic_bpi.compile.decorators import by_pointer, inlined
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
@@ -31,6 +31,7 @@ EXPLICIT_STATES = 64
 _MAX_EXPLICIT_SLOTS = 50_000_000
 
 
+@by_pointer
 class Frame(NamedTuple):
     """Sizes and row numbering, in the form the compiled kernels take.
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from entropic_bpi.compile.decorators import allocating, helper, inlined
+from entropic_bpi.compile.decorators import allocating, by_pointer, helper, inlined
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.counts import CountArrays, Counts, record
 from entropic_bpi.problem.problem import Problem
@@ -22,6 +22,7 @@ from entropic_bpi.problem.rows import Frame, row_of
 from entropic_bpi.types import Behaviour, Transitions
 
 
+@by_pointer
 class Kernel(NamedTuple):
     """The true transitions as the compiled samplers read them; the last row is the start distribution.
 

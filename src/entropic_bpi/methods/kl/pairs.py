@@ -254,7 +254,7 @@ def occupied_states(inputs: Inputs, optimism: Optimism, plan: Candidate) -> np.n
     """Which states ``(steps, S)`` the certificate of the candidate is about; None if they make too many pairs."""
     occupied = np.zeros((inputs.frame.steps, inputs.frame.n_states + 1), dtype=np.bool_)
     pairs = _occupy(inputs, optimism, plan, occupied, MOST_PAIRS)
-    return occupied[:, :-1] if pairs <= MOST_PAIRS else None
+    return np.ascontiguousarray(occupied[:, :-1]) if pairs <= MOST_PAIRS else None
 
 
 def pair_ratio(

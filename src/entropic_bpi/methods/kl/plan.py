@@ -169,8 +169,7 @@ def _plan_all(
     kind = claimed = _first_kind(round)
     lower, upper, gap = -np.inf, np.inf, np.inf
     for tried in range(2):
-        # A record goes into a ``prange`` only if it was made here, and only if it holds no other.
-        plan, twin = Candidate(*plans[kind % 2]), Candidate(*plans[1 - kind % 2])
+        plan, twin = plans[kind % 2], plans[1 - kind % 2]
         for h in range(frame.steps - 1, -1, -1):
             begin, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
             for part in prange(parts):

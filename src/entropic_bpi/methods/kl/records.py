@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from entropic_bpi.compile.decorators import by_pointer
 from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.rows import Frame
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 MAX_SHARED = 3
 
 
+@by_pointer
 class PlanConstants(NamedTuple):
     """What a plan needs besides the counts: the risk parameter, e^{βr} per (s, a), and the radius of each row's ball.
 
@@ -52,6 +54,7 @@ class PlanConstants(NamedTuple):
     interval: np.ndarray
 
 
+@by_pointer
 class Optimism(NamedTuple):
     """The optimistic plan: ``z`` ``(steps + 1, S + 1)``, ``u`` ``(steps, S, A)`` and its greedy ``policy``."""
 
@@ -60,6 +63,7 @@ class Optimism(NamedTuple):
     policy: np.ndarray
 
 
+@by_pointer
 class Candidate(NamedTuple):
     """A candidate's plan: pessimistic ``z``, upper end ``high`` of the box, ``rho`` and ``policy``.
 
@@ -163,6 +167,7 @@ class Deviation(NamedTuple):
     gain: float
 
 
+@by_pointer
 class Relations(NamedTuple):
     """What the pair certificate knows of the occupied states of one step, in their order; the last is "elsewhere".
 
@@ -178,6 +183,7 @@ class Relations(NamedTuple):
     switch_action: np.ndarray
 
 
+@by_pointer
 class PairRows(NamedTuple):
     """What the occupied states of one step may do, written out: ``(rows,)``, ``(rows, slots)`` or ``(rows, successors)``.
 
@@ -204,6 +210,7 @@ class PairNoise(NamedTuple):
     label_of_slot: np.ndarray
 
 
+@by_pointer
 class PairScratch(NamedTuple):
     """Working memory of the pair certificate.
 

@@ -1,0 +1,108 @@
+"""Records that compiled code takes by one pointer: named tuples whose fields are read where they are used.
+
+Numba passes a named tuple to each function as all of its parts, and an array as a dozen numbers: a plan of the KL method
+would take some 300 arguments in every call, which is most of what its compilation works on. A class with the decorator
+``by_pointer`` is passed as a pointer to its fields instead. Kernels read the fields by name. The record itself is made by
+Python, never by a kernel, and does not change; what its arrays hold may.
+"""
+
+# mypy: allow-untyped-calls, allow-untyped-defs, disallow-untyped-decorators=false
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.imputils import impl_ret_borrowed, lower_getattr_generic
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import NativeValue, infer_getattr, models, register_model, typeof_impl, unbox
+
+
+class _Fields(ir.LiteralStructType):  # type: ignore[misc]
+    """The fields of a record in memory, one after the other; records within a record lie in it."""
+
+
+class Record(types.Type):
+    """The type of a record: its class and the types of its fields, in whose place its name has a digest of them."""
+
+    def __init__(self, instance_class: Any, fields: tuple[Any, ...]) -> None:
+        self.instance_class, self.fields = instance_class, fields
+        digest = hashlib.sha256(", ".join(map(str, fields)).encode()).hexdigest()[:16]
+        super().__init__(name=f"{instance_class.__name__}_{digest}")
+
+    @property
+    def key(self) -> Any:
+        return self.instance_class, self.fields
+
+    def index(self, name: str) -> int:
+        return self.instance_class._fields.index(name)
+
+
+def register_record(cls: type) -> None:
+    """Make the instances of a class of named tuples records."""
+    typeof_impl.register(cls)(lambda value, c: Record(cls, tuple(typeof_impl(field, c) for field in value)))
+
+
+@infer_getattr
+class _FieldTypes(AttributeTemplate):
+    key = Record
+
+    def generic_resolve(self, record: Record, name: str) -> Any:  # type: ignore[override]
+        return record.fields[record.index(name)] if name in record.instance_class._fields else None
+
+
+@register_model(Record)
+class _RecordModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, record: Record) -> None:
+        parts = (manager.lookup(field).get_value_type() for field in record.fields)
+        fields = _Fields([part.pointee if is_record(part) else part for part in parts])
+        super().__init__(manager, record, fields.as_pointer())
+
+
+def is_record(part: Any) -> bool:
+    """Whether a type of LLVM is that of a record."""
+    return isinstance(part, ir.PointerType) and not part.is_opaque and isinstance(part.pointee, _Fields)
+
+
+def _place(builder: Any, pointer: Any, index: int) -> Any:
+    return builder.gep(pointer, [ir.IntType(32)(0), ir.IntType(32)(index)], inbounds=True)
+
+
+@lower_getattr_generic(Record)
+def _read_field(context, builder, record, pointer, name):
+    index = record.index(name)
+    place, field = _place(builder, pointer, index), record.fields[index]
+    return impl_ret_borrowed(context, builder, field, place if isinstance(field, Record) else builder.load(place))
+
+
+@unbox(Record)
+def _take_record(record, instance, c):
+    """Write the fields of a named tuple into memory of the function that Python calls."""
+    pointer = cgutils.alloca_once(c.builder, c.context.get_value_type(record).pointee)
+    failed = cgutils.alloca_once_value(c.builder, cgutils.false_bit)
+    taken: list[Any] = []
+    _fill(record, instance, pointer, failed, taken, c)
+
+    def cleanup() -> None:
+        for field, native in reversed(taken):
+            if native.cleanup is not None:
+                native.cleanup()
+            if c.context.enable_nrt:  # Numba gives back what it finds in the types of arguments that it knows
+                c.context.nrt.decref(c.builder, field, native.value)
+
+    return NativeValue(pointer, cleanup=cleanup, is_error=c.builder.load(failed))
+
+
+def _fill(record, instance, pointer, failed, taken, c):
+    for index, field in enumerate(record.fields):
+        place, value = _place(c.builder, pointer, index), c.pyapi.tuple_getitem(instance, index)
+        if isinstance(field, Record):
+            _fill(field, value, place, failed, taken, c)
+            continue
+        native = c.unbox(field, value)
+        c.builder.store(native.value, place)
+        with c.builder.if_then(native.is_error, likely=False):
+            c.builder.store(cgutils.true_bit, failed)
+        taken.append((field, native))
