@@ -11,7 +11,6 @@ import pytest
 import entropic_bpi as eb
 from entropic_bpi import compare, events, experiments, instances, learners, theory
 from entropic_bpi.cli import main
-from entropic_bpi.lab.learners.generative import sample_size
 from entropic_bpi.tools import checks as _checks
 
 BRIDGE = instances.risky_bridge(horizon=3)
@@ -99,7 +98,6 @@ CALLS = {
     "identify a black box": (eb.identify, {**IDENTIFY, **OPTIONS, **LAKE}),
     "identify, bernstein": (eb.identify, {"source": BRIDGE, **IDENTIFY, "method": "bernstein", "constants": "sharp"}),
     "run": (eb.run, {**LEARN, "learner": "rsvi2", "episodes": 3, "c": 1.0}),
-    "sample_size": (sample_size, {**SIZES, "beta": 1.0, "eps": 0.2, "delta": 0.1, "reward_span": 1.0}),
     "compare_regret": (
         compare.compare_regret,
         {"mdp": BRIDGE, "learners": ["rsvi2"], "beta": 1.0, "episodes": 3, "seeds": 1, "delta": 0.1, "workers": 1},
@@ -273,7 +271,6 @@ TOO_LARGE = {
     "garnet": lambda: instances.garnet(10**4, 10, 10, horizon=3, seed=0),
     "hard_instance": lambda: instances.hard_instance(1000, 2, 1000, beta=-0.1, eps=0.01),
     "grid": lambda: experiments.grid(method="kl", beta=1.0, seeds=10**6),
-    "sample_size": lambda: sample_size(3, 2, 10**7, beta=0.0, eps=0.1, delta=0.1),
 }
 
 

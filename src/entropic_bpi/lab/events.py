@@ -178,7 +178,7 @@ class MixtureEvent(Event):
 
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
         problem, arrays = counts.problem, counts.arrays
-        concerned = evidence.rows_at_risk(problem)
+        concerned = problem.at_risk
         union = math.log(max(int(concerned.sum()), 1) / problem.delta_of_transitions)
         radii = evidence.mixture_radii(
             arrays.begin, arrays.used, arrays.tally, problem.slots.possible, arrays.max_outcomes

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,11 +37,6 @@ def log_8e(n: np.ndarray) -> np.ndarray:
 def optimal_values(mdp: FiniteMDP, beta: float) -> np.ndarray:
     """Return V* ``(H + 1, S)``."""
     return solve(mdp, beta).values
-
-
-@lru_cache(maxsize=8)
-def rows_at_risk(problem: Problem) -> np.ndarray:
-    return problem.at_risk
 
 
 @lru_cache(maxsize=8)
@@ -74,12 +69,6 @@ class RowData(NamedTuple):
     rows: np.ndarray
     group: np.ndarray
 
-    @classmethod
-    def of(cls, row: np.ndarray, state: np.ndarray, p: np.ndarray, times: np.ndarray) -> RowData:
-        begins = np.diff(row, prepend=-1) > 0
-        first = np.flatnonzero(begins)
-        return cls(row, state, p, times, first, row[first], np.cumsum(begins) - 1)
-
     def of_row(self, combine: np.ufunc, entries: np.ndarray) -> np.ndarray:
         """Return the sum, or the maximum, of the entries of each row."""
         return combine.reduceat(entries, self.first) if len(self.first) else np.empty(0)
@@ -92,15 +81,16 @@ def collect(mdp: FiniteMDP, counts: Counts) -> RowData:
     observed = counts.arrays.tally[slot] > 0
     row, slot = row[observed], slot[observed]
     seen, times = row * n_states + counts.arrays.successor[slot], counts.arrays.tally[slot]
-    position = np.searchsorted(keys, seen)
-    if len(keys) == 0 or (keys[np.minimum(position, len(keys) - 1)] != seen).any():  # the impossible was seen
-        known = len(keys)
-        keys, position = np.unique(np.concatenate([keys, seen]), return_inverse=True)
-        p, position = np.bincount(position[:known], p, len(keys)), position[known:]
+    known = len(keys)
+    keys, position = np.unique(np.concatenate([keys, seen]), return_inverse=True)  # the impossible may have been seen
+    p, position = np.bincount(position[:known], p, len(keys)), position[known:]
     total = np.bincount(position, times, len(keys))
     row, state = np.divmod(keys, n_states)
     visited = counts.arrays.visits[row] > 0
-    return RowData.of(row[visited], state[visited], p[visited], total[visited])
+    row = row[visited]
+    begins = np.diff(row, prepend=-1) > 0
+    first = np.flatnonzero(begins)
+    return RowData(row, state[visited], p[visited], total[visited], first, row[first], np.cumsum(begins) - 1)
 
 
 @lru_cache(maxsize=8)
@@ -122,16 +112,13 @@ def _true_rows(mdp: FiniteMDP, problem: Problem) -> tuple[np.ndarray, np.ndarray
 def true_rewards(mdp: FiniteMDP, rows: np.ndarray, successors: np.ndarray) -> np.ndarray:
     """Return the rewards of these transitions in the model; NaN for those that are impossible in it."""
     step, pair = np.divmod(rows, mdp.n_states * mdp.n_actions)
-    paid = np.empty(len(rows))
+    paid = np.full(len(rows), np.nan)
     for h in np.unique(step):
-        here, table = step == h, mdp.step_rows(h)
-        if table.rewards is None:
-            paid[here] = mdp.step_rewards(h).ravel()[pair[here]]
-            continue
-        keys = np.repeat(np.arange(len(table.indptr) - 1), np.diff(table.indptr)) * mdp.n_states + table.indices
-        wanted = pair[here] * mdp.n_states + successors[here]
-        entry = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        paid[here] = np.where(keys[entry] == wanted, table.rewards[entry], np.nan)
+        here = np.flatnonzero(step == h)
+        table: Any = mdp._chosen_rows(h, pair[here])
+        asked = np.repeat(here, np.diff(table.indptr))
+        found = table.indices == successors[asked]
+        paid[asked[found]] = table.rewards[found]
     return paid
 
 
@@ -155,81 +142,39 @@ def divergences(seen: RowData, visits: np.ndarray) -> np.ndarray:
     return np.bincount(seen.row, weights=terms, minlength=len(visits))
 
 
-class _Outcomes(NamedTuple):
-    """The next states that are declared possible, one entry per (row, next state), sorted; ``slot`` has its reward."""
-
-    row: np.ndarray
-    state: np.ndarray
-    slot: np.ndarray
-
-    def best(self, problem: Problem, values: np.ndarray, step: np.ndarray) -> np.ndarray:
-        """Return for each row the largest sum of reward and optimal value."""
-        sums = values[step[self.row] + 1, self.state] + self._rewards(problem, self.slot, step[self.row])
-        return np.maximum.reduceat(sums, np.flatnonzero(np.diff(self.row, prepend=-1)))
-
-    def rewards(self, problem: Problem, seen: RowData, step: np.ndarray) -> np.ndarray:
-        """Return the rewards of what was seen."""
-        declared = self.row * problem.n_states + self.state
-        position = np.searchsorted(declared, seen.row * problem.n_states + seen.state)
-        return self._rewards(problem, self.slot[np.minimum(position, len(declared) - 1)], step[seen.row])
-
-    @staticmethod
-    def _rewards(problem: Problem, slot: np.ndarray, step: np.ndarray) -> np.ndarray:
-        """Return 0 where rewards do not depend on the next state, and at the artificial step."""
-        if not problem.next_state_rewards:
-            return np.zeros(len(slot))
-        table = problem.slots.low
-        return np.where(step < 0, 0.0, table[0 if len(table) == 1 else np.maximum(step, 0), slot])
+def _rewards(problem: Problem, slot: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """Return 0 where rewards do not depend on the next state, and at the artificial step."""
+    if not problem.next_state_rewards:
+        return np.zeros(len(slot))
+    table = problem.slots.low
+    return np.where(step < 0, 0.0, table[0 if len(table) == 1 else np.maximum(step, 0), slot])
 
 
 @lru_cache(maxsize=8)
-def _outcomes(problem: Problem) -> _Outcomes:
+def _outcomes(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return row, next state and slot of everything that is declared possible, sorted; the slot has its reward."""
     slots, n_states = problem.slots, problem.n_states
     if slots.successor[0] == n_states:  # "some state not seen yet" may be any
         row, state = np.divmod(np.arange(problem.n_rows * n_states), n_states)
-        return _Outcomes(row, state, np.zeros_like(row))
+        return row, state, np.zeros_like(row)
     row = np.repeat(np.arange(problem.n_rows), slots.used)
     slot = np.arange(len(row)) + np.repeat(slots.begin - np.cumsum(slots.used) + slots.used, slots.used)
     order = np.lexsort((slots.successor[slot], row))
-    return _Outcomes(row[order], slots.successor[slot][order], slot[order])
+    return row[order], slots.successor[slot][order], slot[order]
 
 
-class _Bet(NamedTuple):
-    """At one step, d/pd of each (row, next state) of the evidence, and the rows where any outcome differs from the best.
-
-    ``claimed`` are the rows of the counts about which something is claimed at that step.
-    """
-
-    claimed: np.ndarray
-    ratio: np.ndarray
-    differs: np.ndarray
-
-
-def bets(mdp: FiniteMDP, problem: Problem, seen: RowData) -> Iterator[_Bet]:
-    keys, known = seen.row * problem.n_states + seen.state, _true_rows(mdp, problem)[0]
-    entry = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-    if not np.array_equal(known[entry], keys):  # the impossible was seen
-        yield from _computed_bets(mdp, problem, seen)
-        return
-    for claimed, ratio, differs in _true_bets(mdp, problem):
-        yield _Bet(claimed, ratio[entry], differs[entry][seen.first])
-
-
-@lru_cache(maxsize=8)
-def _true_bets(mdp: FiniteMDP, problem: Problem) -> list[_Bet]:
-    """Return the bets on all possible transitions; ``differs`` has one entry for each of them."""
-    keys, p = _true_rows(mdp, problem)
-    possible = RowData.of(*np.divmod(keys, problem.n_states), p, np.zeros(len(keys), dtype=np.int64))
-    return [bet._replace(differs=bet.differs[possible.group]) for bet in _computed_bets(mdp, problem, possible)]
-
-
-def _computed_bets(mdp: FiniteMDP, problem: Problem, seen: RowData) -> Iterator[_Bet]:
-    values, outcomes = optimal_values(mdp, problem.beta), _outcomes(problem)
+def bets(mdp: FiniteMDP, problem: Problem, seen: RowData) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield for each step: the rows about which something is claimed, d/pd of each entry, which rows have one with d > 0."""
+    values, (row, state, slot) = optimal_values(mdp, problem.beta), _outcomes(problem)
+    position = np.searchsorted(row * problem.n_states + state, seen.row * problem.n_states + seen.state)
+    own_slot = slot[np.minimum(position, len(slot) - 1)]
     for step, claimed in claimed_rows(problem):
-        outcome = values[step[seen.row] + 1, seen.state] + outcomes.rewards(problem, seen, step)
-        distance = -growth(problem.beta, outcome - outcomes.best(problem, values, step)[seen.row])
+        sums = values[step[row] + 1, state] + _rewards(problem, slot, step[row])
+        best = np.maximum.reduceat(sums, np.flatnonzero(np.diff(row, prepend=-1)))
+        outcome = values[step[seen.row] + 1, seen.state] + _rewards(problem, own_slot, step[seen.row])
+        distance = -growth(problem.beta, outcome - best[seen.row])
         mean = seen.of_row(np.add, seen.p * distance)
-        yield _Bet(claimed, distance / np.where(mean > 0, mean, 1.0)[seen.group], mean > 0)
+        yield claimed, distance / np.where(mean > 0, mean, 1.0)[seen.group], mean > 0
 
 
 def growth(beta: float, x: np.ndarray) -> np.ndarray:

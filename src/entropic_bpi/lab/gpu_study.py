@@ -18,7 +18,7 @@ from entropic_bpi.compile.decorators import inner
 from entropic_bpi.compile.gpu import check_gpu, check_room, config, cuda
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab import gpu_run
-from entropic_bpi.lab.experiments.oracle import ROUNDING, CellResults
+from entropic_bpi.lab.experiments.oracle import CellResults, holds
 from entropic_bpi.lab.gpu_run import PairSheets, Progress, Records, RunConfig, RunMemory, TrueRows, World
 from entropic_bpi.lab.philox import STREAM_SIZE
 from entropic_bpi.methods.kl import method as kl
@@ -187,25 +187,14 @@ def why_not(problem: Problem) -> str | None:
 def _records_of_all(problem: Problem, method: kl.KL, arrays: CountArrays, runs: int) -> Records:
     """Memory for all runs, with the run as the fastest index."""
     one = _one_of_each(problem, method, arrays)
-    _check_room(one, runs)
+    parts: list[np.ndarray] = []
+    _map(one, parts.append)
+    check_room(f"a study of {runs} runs", runs * sum(part.nbytes for part in parts), "ask for fewer runs")
     # An array without entries has no order of its own, and would be another type to compile: one row more, which is cut.
     rewards = np.empty((max(len(arrays.low), 1), arrays.low.shape[1]))
     one = one._replace(arrays=arrays._replace(low=rewards, high=rewards))
     records: Records = _map(one, lambda part: cuda.device_array((runs, *part.shape), part.dtype, order="F"))
     return records
-
-
-def _check_room(one: Records, runs: int) -> None:
-    """Say how much memory is needed, if there is not enough."""
-    size = 0
-
-    def weigh(part: np.ndarray) -> np.ndarray:
-        nonlocal size
-        size += runs * part.nbytes
-        return part
-
-    _map(one, weigh)
-    check_room(f"a study of {runs} runs", size, "ask for fewer runs")
 
 
 def _fresh_arrays(problem: Problem) -> CountArrays:
@@ -286,22 +275,17 @@ def _one_of_each(problem: Problem, method: kl.KL, arrays: CountArrays) -> Record
 def study_cell(mdp: FiniteMDP, problem: Problem, runs: int, *, seed: int, replan: float, **names: str) -> CellResults:
     """Identify ``runs`` times and compare every claim with the truth; ``names`` are those of the cell: its rule and case."""
     found = run_many(mdp, problem, runs, seed=seed, replan=replan)
-    return _check(mdp, problem, found, solve(mdp, problem.beta).value, **names)
-
-
-def _check(mdp: FiniteMDP, problem: Problem, runs: StudyResults, best: float, **names: Any) -> CellResults:
-    mine, room = values_of(mdp, runs.policy, problem.beta), ROUNDING * (1 + abs(best))
-    true = (runs.lower <= mine + room) & (best <= runs.upper + room) & (best - mine <= runs.gap + room)
+    best, mine = solve(mdp, problem.beta).value, values_of(mdp, found.policy, problem.beta)
     return CellResults(
         **names,
         risk=problem.beta,
-        eps=np.full(len(mine), problem.eps),
-        stopped=runs.stopped,
-        claim_holds=true,
-        failed={"E_cat": ~runs.event},
-        gap=runs.gap,
+        eps=np.full(runs, problem.eps),
+        stopped=found.stopped,
+        claim_holds=holds(found, best, mine),
+        failed={"E_cat": ~found.event},
+        gap=found.gap,
         true_gap=best - mine,
-        episodes=runs.episodes,
+        episodes=found.episodes,
     )
 
 

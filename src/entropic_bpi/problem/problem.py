@@ -346,7 +346,7 @@ class Problem(Declarations):
             played[self.playable_rows(h, states)] = True
         return played
 
-    @property
+    @cached_property
     def at_risk(self) -> np.ndarray:
         """Which rows need a ball: those with several possible outcomes that matter. Fixed before any data."""
         return self._played(self.places_at_risk) & self.uncertain

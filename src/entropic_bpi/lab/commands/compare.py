@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,33 +80,25 @@ def compare(
 
     import_modules(imports or (), Path.cwd())
     mdp = open_model(source, horizon, param)
-    chosen, files = _chosen(learners, beta), (REGRET, PLOT)
+    chosen = eb.compare.playable(beta)
+    if learners is not None:
+        chosen = [name.strip() for name in learners.split(",") if name.strip()]
+    if not chosen:
+        raise InvalidProblemError(f"--learners must be names separated by commas, got {learners!r}")
+    files = (REGRET, PLOT)
     new_folder(out, files)
     options: dict[str, Any] = {"beta": beta, "seeds": seeds, "delta": delta, "scale": scale, "workers": workers}
-    options["imports"] = imports or ()
+    runs = eb.compare.compare_regret(mdp, chosen, episodes=episodes, imports=imports or (), **options)
     over = "1 seed" if seeds == 1 else f"{seeds} seeds"
-    facts = data(source=source, beta=beta, seeds=seeds)
-    runs = eb.compare.compare_regret(mdp, chosen, episodes=episodes, **options)
-    facts += data(episodes=episodes)
+    facts = data(source=source, beta=beta, seeds=seeds, episodes=episodes)
     facts.append(line(f"{source}: {episodes:,} episodes, beta {beta:g}, scale {scale:g}, {over}"))
     facts += _regret(runs, f"{source}, β = {beta:g}, scale {scale:g}: mean and range of the runs", out)
     facts += [Fact("written", [str(out / name) for name in files]), *written(out, files=files)]
     return Answer(facts)
 
 
-def _chosen(given: str | None, beta: float) -> list[str]:
-    """Return the learners to run."""
-    from entropic_bpi.lab.compare import playable
-
-    wanted = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
-    if wanted == []:
-        raise InvalidProblemError(f"--learners must be names separated by commas, got {given!r}")
-    return wanted or playable(beta)
-
-
 def _regret(runs: Mapping[str, Sequence[Run]], title: str, out: Path) -> list[Fact]:
     """Write the files of a comparison of regret, and return its table."""
-    from entropic_bpi.lab.compare import confidence
     from entropic_bpi.lab.plots import regret
 
     curves = [
@@ -118,20 +111,13 @@ def _regret(runs: Mapping[str, Sequence[Run]], title: str, out: Path) -> list[Fa
     eb.plots.save(regret(runs, title=title), out / PLOT)
     rows: list[tuple[dict[str, Any], dict[str, str]]] = []  # for programs and for people
     for name, each in runs.items():
-        mean, half = confidence([run.regret[-1] for run in each])
-        shown = {"learner": name, "regret": f"{mean:.6g}", "95% interval": _interval(mean, half, ".6g")}
-        shown["seconds a run"] = _seconds(each)
+        mean, half = eb.compare.confidence([run.regret[-1] for run in each])
+        interval = "one seed" if len(each) == 1 else f"{mean - half:.6g} to {mean + half:.6g}"
+        shown = {"learner": name, "regret": f"{mean:.6g}", "95% interval": interval}
+        shown["seconds a run"] = f"{sum(run.seconds for run in each) / len(each):.3g}"
         rows.append(({"learner": name, "regret": mean, "half_width": half}, shown))
     ordered = sorted(rows, key=lambda row: float(row[0]["regret"]))
     return [Fact("learners", [content for content, _ in rows], shown=table_of(shown for _, shown in ordered))]
-
-
-def _seconds(each: Sequence[Run]) -> str:
-    return f"{sum(one.seconds for one in each) / len(each):.3g}"
-
-
-def _interval(mean: Any, half: Any, style: str) -> str:
-    return "one seed" if half != half else f"{mean - half:{style}} to {mean + half:{style}}"
 
 
 # -- bounds ------------------------------------------------------------------------------------------------------------
@@ -188,30 +174,27 @@ def bounds(
 
 def _rows(sizes: dict[str, float], beta: float, eps: float, largest: float) -> list[dict[str, Any]]:
     """Return one entry per bound and form; raise if not even one bound applies."""
-    rows, refusals = [], []
+    rows = []
     for (side, form), standing in _STANDING.items():
-        common: dict[str, Any] = {**sizes, "form": form, "log": True} | (
-            {} if side == "lower" else {"max_return": largest}
-        )
-        bound = eb.theory.lower_bound if side == "lower" else eb.theory.upper_bound
+        common: dict[str, Any] = {**sizes, "form": form, "log": True}
+        bound = eb.theory.lower_bound if side == "lower" else partial(eb.theory.upper_bound, max_return=largest)
         episodes, refusal = _value_of(bound, **common, beta=beta, eps=eps)
-        row = {"side": side, "form": form, "standing": standing, "outside": refusal and str(refusal)}
+        row: dict[str, Any] = {"side": side, "form": form, "standing": standing, "outside": refusal}
         row |= _numbers("episodes", episodes)
         row |= _numbers("beta_to_0", _value_of(bound, **common, beta=0.0, eps=eps)[0])
         small = _value_of(eb.theory.small_eps_limit, **common, beta=beta)[0] if side == "lower" else None
         rows.append(row | _numbers("eps_squared_times_episodes", small))
-        refusals.append(refusal)
-    if None not in refusals:
-        raise refusals[0]
+    if all(row["outside"] for row in rows):
+        raise InvalidProblemError(rows[0]["outside"])
     return rows
 
 
-def _value_of(function: Callable[..., float], **arguments: Any) -> tuple[float | None, Any]:
+def _value_of(function: Callable[..., float], **arguments: Any) -> tuple[float | None, str | None]:
     """Return a value, or why there is none."""
     try:
         return function(**arguments), None
     except InvalidProblemError as error:
-        return None, error
+        return None, str(error)
 
 
 def _numbers(name: str, log_value: float | None) -> dict[str, float | None]:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -57,19 +58,15 @@ def without_factor(loop: Loop, mdp: FiniteMDP, without: str) -> None:
 
 
 def _without(method: Bernstein, mdp: FiniteMDP, factor: str) -> Tables:
-    tables = method.tables
-    if factor == "union":
-        alone = math.log(3 / method.problem.delta)
-        return tables._replace(log_kl=alone, log_bernstein=alone)
-    if factor == "states":
-        return tables._replace(dimension=1)
-    if factor == "horizon":
-        if tables.sharp:
-            return tables._replace(linear_star=3.0, extra=2.0)
-        return tables._replace(linear=5.0, linear_star=0.0)
-    if factor == "recursion":
-        return tables._replace(slack=0.0)
-    return tables._replace(span=_true_spans(method, mdp))
+    alone = math.log(3 / method.problem.delta)
+    replaced: dict[str, dict[str, Any]] = {
+        "union": {"log_kl": alone, "log_bernstein": alone},
+        "states": {"dimension": 1},
+        "horizon": {"linear_star": 3.0, "extra": 2.0} if method.tables.sharp else {"linear": 5.0, "linear_star": 0.0},
+        "recursion": {"slack": 0.0},
+        "range": {"span": _true_spans(method, mdp)},
+    }
+    return method.tables._replace(**replaced[factor])
 
 
 def _true_spans(method: Bernstein, mdp: FiniteMDP) -> np.ndarray:

@@ -15,8 +15,9 @@ from zlib import crc32
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.lab.experiments.oracle import true_evars
+from entropic_bpi.lab.experiments.oracle import true_values
 from entropic_bpi.lab.experiments.spec import RULES
+from entropic_bpi.model import instances, planning
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import Entropic, EVaR
@@ -71,14 +72,13 @@ class Case:
 
     def accuracy(self, beta: float) -> float:
         """Return ε for a risk parameter."""
-        from entropic_bpi.model.planning import solve, worst_value
-
-        return self._accuracy(solve(self.mdp, beta).value - worst_value(self.mdp, beta), f"beta = {beta:g}")
+        loss = planning.solve(self.mdp, beta).value - planning.worst_value(self.mdp, beta)
+        return self._accuracy(loss, f"beta = {beta:g}")
 
     def evar_accuracy(self, alpha: float) -> float:
         """Return ε for a level of the entropic value at risk."""
         shape = (self.mdp.horizon, self.mdp.n_states)
-        always = [true_evars(self.mdp, np.full(shape, a), alpha) for a in range(self.mdp.n_actions)]
+        always = [true_values(self.mdp, np.full(shape, a), math.nan, alpha) for a in range(self.mdp.n_actions)]
         return self._accuracy(max(best - mine for best, mine in always), f"alpha = {alpha:g}")
 
     def _accuracy(self, loss: float, where: str) -> float:
@@ -128,8 +128,6 @@ class StudyCell(NamedTuple):
 
 def default_cases() -> list[Case]:
     """Return small models: chains, trees, garnets, kernels by step, random starts, next-state rewards, a lake."""
-    from entropic_bpi.model import instances
-
     rng = np.random.default_rng(7)
     dense = rng.dirichlet(np.full(4, 0.6), (4, 2))
     outcomes = rng.dirichlet(np.ones(3), (3, 2, 2))
@@ -172,7 +170,7 @@ def cells_of(cases: Sequence[Case], rules: Sequence[str] | None) -> list[StudyCe
     cells: list[StudyCell] = []
     for case in cases:
         for beta in case.betas:
-            eps = case.accuracy(check_finite("beta", beta))
+            eps = case.accuracy(beta)
             cells += [StudyCell(rule, case, beta, None, eps) for rule in case.rules(beta)]
         for alpha in case.alphas:
             eps, fitting = case.evar_accuracy(alpha), case.rules(-1.0)

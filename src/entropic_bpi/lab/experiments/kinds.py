@@ -9,32 +9,32 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from entropic_bpi.lab.experiments.ablation import without_factor
+from entropic_bpi.lab.experiments.oracle import Oracle, true_values
 from entropic_bpi.lab.experiments.spec import RunSpec
+from entropic_bpi.lab.learners import run as play
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.runs.identification import identify, start_run
+from entropic_bpi.runs.loop import Loop
+from entropic_bpi.runs.settings import Settings
 from entropic_bpi.runs.walk import walk_model
-
-if TYPE_CHECKING:
-    from entropic_bpi.runs.loop import Loop
 
 Columns = dict[str, Any]
 Curve = dict[str, np.ndarray]
 
 
 def _identify(spec: RunSpec) -> tuple[Columns, Curve]:
-    from entropic_bpi.runs.identification import identify
-
     result = identify(spec.mdp, beta=spec.beta, method=spec.algorithm, seed=spec.seed, **spec.options)
     names = ("episodes", "lower", "upper", "gap")
     return _claimed(spec, result), {name: result.history[name].copy() for name in names}
 
 
 def _learn(spec: RunSpec) -> tuple[Columns, Curve]:
-    from entropic_bpi.lab.learners import run as play
-
     result = play(spec.algorithm, spec.mdp, beta=spec.beta, seed=spec.seed, **spec.options)
     columns = {
         "episodes": int(result.grid[-1]),
@@ -47,8 +47,6 @@ def _learn(spec: RunSpec) -> tuple[Columns, Curve]:
 
 
 def _validate(spec: RunSpec) -> tuple[Columns, Curve]:
-    from entropic_bpi.lab.experiments.oracle import Oracle
-
     loop = _loop(spec, spec.options)
     oracle = Oracle(spec.mdp, loop)
     loop.go(oracle.watch)
@@ -58,8 +56,6 @@ def _validate(spec: RunSpec) -> tuple[Columns, Curve]:
 
 
 def _ablate(spec: RunSpec) -> tuple[Columns, Curve]:
-    from entropic_bpi.lab.experiments.ablation import without_factor
-
     options = dict(spec.options)
     without = options.pop("without")
     loop = _loop(spec, options)
@@ -73,13 +69,8 @@ def _ablate(spec: RunSpec) -> tuple[Columns, Curve]:
 
 
 def _loop(spec: RunSpec, options: dict[str, Any]) -> Loop:
-    from entropic_bpi.problem.risk import EVaR
-    from entropic_bpi.runs.identification import start_run
-    from entropic_bpi.runs.settings import Settings
-
-    alpha = options.get("evar")
-    risk = {"beta": spec.beta} if alpha is None else {"risk": EVaR(alpha)}
-    options = {name: value for name, value in options.items() if name != "evar"}
+    options = dict(options)
+    risk = {"risk": EVaR(options.pop("evar"))} if "evar" in options else {"beta": spec.beta}
     return start_run(spec.mdp, Settings.of(**risk, method=spec.algorithm, seed=spec.seed, **options))
 
 
@@ -106,25 +97,18 @@ def _claimed(spec: RunSpec, result: Any) -> Columns:
 
 def _true_gap(spec: RunSpec, policy: Any) -> float:
     """Compute V* - V^π in the true model."""
-    from entropic_bpi.lab.experiments.oracle import true_values
-
     best, mine = true_values(spec.mdp, policy, spec.beta, spec.options.get("evar"))
     return max(0.0, best - mine)
-
-
-def _paid(mdp: FiniteMDP, rows: Any, h: int, row: int, entries: slice) -> bytes:
-    """Return the rewards of a row as bytes."""
-    rewards = rows.rewards[entries] if mdp.next_state_rewards else mdp.step_rewards(h).ravel()[row : row + 1]
-    return np.asarray(rewards, dtype=float).tobytes()
 
 
 def policy_digest(mdp: FiniteMDP, policy: np.ndarray) -> str:
     """Return a digest of the transitions and rewards that a policy reaches; action names do not matter."""
     digest = hashlib.sha256()
-    for h, (_, _, played) in enumerate(walk_model(mdp, policy, reach=True)):
-        rows = mdp.step_rows(h)
-        for row in played:
-            entries = slice(rows.indptr[row], rows.indptr[row + 1])
+    paid = slice(None if mdp.next_state_rewards else 1)  # otherwise all entries of a row have the same reward
+    for h, (states, _, _) in enumerate(walk_model(mdp, policy, reach=True)):
+        rows: Any = mdp.policy_rows(policy, h)
+        for s in states:
+            entries = slice(rows.indptr[s], rows.indptr[s + 1])
             digest.update(rows.indices[entries].tobytes() + rows.probabilities[entries].tobytes())
-            digest.update(_paid(mdp, rows, h, int(row), entries))
+            digest.update(rows.rewards[entries][paid].tobytes())
     return digest.hexdigest()[:12]

@@ -29,18 +29,19 @@ def _best_evar(mdp: FiniteMDP, alpha: float) -> float:
     return solve_evar(mdp, alpha, tol=1e-8).lower
 
 
-def true_evars(mdp: FiniteMDP, policy: np.ndarray, alpha: float) -> tuple[float, float]:
-    """Return the largest EVaR of all policies, and the EVaR of ``policy``."""
+def true_values(mdp: FiniteMDP, policy: np.ndarray, beta: float, alpha: float | None) -> tuple[float, float]:
+    """Return the best value and that of ``policy``: at ``beta``, or the EVaR of the level ``alpha``."""
+    if alpha is None:
+        return solve(mdp, beta).value, evaluate(mdp, policy, beta).value
     law = return_law(mdp, policy)
     assert isinstance(law, ReturnLaw)
     return _best_evar(mdp, alpha), law.evar(alpha)
 
 
-def true_values(mdp: FiniteMDP, policy: np.ndarray, beta: float, alpha: float | None) -> tuple[float, float]:
-    """Return the best value and that of ``policy``: at ``beta``, or the EVaR of the level ``alpha``."""
-    if alpha is not None:
-        return true_evars(mdp, policy, alpha)
-    return solve(mdp, beta).value, evaluate(mdp, policy, beta).value
+def holds(claim: Any, best: float, mine: Any) -> Any:
+    """Whether every part of a claim, or of one for each entry of ``mine``, is true: the value of its policy is ``mine``."""
+    room = ROUNDING * (1 + abs(best))
+    return (claim.lower <= mine + room) & (best <= claim.upper + room) & (best - mine <= claim.gap + room)
 
 
 class Oracle:
@@ -89,9 +90,7 @@ class Oracle:
 
     def confirms(self, claim: Certificate) -> bool:
         """Return whether every part of the claim is true."""
-        best, mine = true_values(self.mdp, claim.policy, claim.beta, claim.alpha)
-        room = ROUNDING * (1 + abs(best))
-        return bool(claim.lower <= mine + room and best <= claim.upper + room and best - mine <= claim.gap + room)
+        return bool(holds(claim, *true_values(self.mdp, claim.policy, claim.beta, claim.alpha)))
 
 
 class CellResults(NamedTuple):

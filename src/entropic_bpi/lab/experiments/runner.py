@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Any
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab.experiments.engine import described, new_engine
@@ -66,7 +65,11 @@ def run(
     >>> bool(results.runs["stopped"].all()), len(results.runs["id"])
     (True, 4)
     """
-    specs = list({spec.hash: spec for spec in _check_specs(specs)}.values())
+    given = check_list("specs", specs)
+    for spec in given:
+        if not isinstance(spec, RunSpec):
+            raise InvalidProblemError(f"specs must be runs made by grid, got {shown(spec)}")
+    specs = list({spec.hash: spec for spec in given}.values())
     folder, resume = check_path("folder", folder), check_flag("resume", resume)
     engine = new_engine(execute, _failed, workers=workers, scheduler=scheduler, imports=imports, progress=progress)
     with Store(folder) as store:
@@ -87,14 +90,6 @@ def run(
             f"{lost} of the {len(specs)} runs asked for are not in {store.path}: did another process replace it?"
         )
     return results
-
-
-def _check_specs(specs: Any) -> list[RunSpec]:
-    given = check_list("specs", specs)
-    for spec in given:
-        if not isinstance(spec, RunSpec):
-            raise InvalidProblemError(f"specs must be runs made by grid, got {shown(spec)}")
-    return given
 
 
 def execute(spec: RunSpec) -> Outcome:

@@ -22,6 +22,7 @@ import numpy as np
 
 from entropic_bpi import methods
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
+from entropic_bpi.lab.learners._run import find, names, parameters_of
 from entropic_bpi.model.formats.registry import SUFFIXES
 from entropic_bpi.model.instances.sources import model_of
 from entropic_bpi.model.mdp import FiniteMDP
@@ -177,14 +178,16 @@ def grid(
     """
     if (method is None) == (learner is None):
         raise SweepError("give either method or learner")
-    kind, names, default = (
-        ("identify", method, IDENTIFY_DEFAULTS) if learner is None else ("learner", learner, LEARNER_DEFAULTS)
-    )
+    if learner is None:
+        kind, default = "identify", IDENTIFY_DEFAULTS
+        algorithms = [CHECKS["method"]("method", name) for name in _axis(method)]
+    else:
+        kind, default = "learner", LEARNER_DEFAULTS
+        algorithms = [check_choice("learner", name, names()) for name in _axis(learner)]
     given_axes = {"method": method, "learner": learner, "horizon": horizon, "beta": beta, "seeds": seeds, **options}
     for name, values in given_axes.items():
         if not _axis(values):
             raise SweepError(f"{name} must not be an empty list")
-    algorithms = [_check_algorithm(kind, name) for name in _axis(names)]
     chosen_seeds = _check_seeds(seeds)
     options = {**default, **{name: value for name, value in options.items() if value is not None}}
     axes = {
@@ -235,18 +238,9 @@ def _check_seeds(seeds: Any) -> Sequence[int]:
     return chosen
 
 
-def _check_algorithm(kind: str, name: Any) -> str:
-    if kind == "identify":
-        return CHECKS["method"]("method", name)
-    from entropic_bpi.lab import learners
-
-    return check_choice("learner", name, learners.names())
-
-
 _OPTION_CHECKS: dict[str, Any] = {
     **CHECKS,
     **{name: entry.check for name, entry in ENTRIES.items()},
-    "beta": check_finite,
     "scale": check_positive,
     "episodes": check_integer,
     "successors": lambda key, value: check_choice(key, value, ("model",)),
@@ -259,9 +253,11 @@ _OF_THE_INSTANCE = "; parameters of the instance belong into params"
 def _check_option(kind: str, algorithms: list[str], name: str, value: Any) -> Any:
     known = _IDENTIFY_OPTIONS if kind == "identify" else _LEARNER_OPTIONS
     if name not in known:
-        if kind == "identify":
-            raise SweepError(f"unknown option {name!r}: expected one of {', '.join(known)}{_OF_THE_INSTANCE}")
-        _check_learner_parameter(algorithms, name)
+        for algorithm in algorithms:
+            own = parameters_of(find(algorithm)) if kind == "learner" else []
+            if name not in own:
+                taken = ", ".join([*known, *own])
+                raise SweepError(f"unknown option {name!r}: {algorithm} takes {taken}{_OF_THE_INSTANCE}")
         return value
     if name in ("constants", "sampling"):
         for algorithm in algorithms:
@@ -269,16 +265,6 @@ def _check_option(kind: str, algorithms: list[str], name: str, value: Any) -> An
         return value
     checked = _OPTION_CHECKS[name](name, value)
     return value if name == "replan" else checked  # as it was typed: it is part of the run's id
-
-
-def _check_learner_parameter(algorithms: list[str], name: str) -> None:
-    from entropic_bpi.lab.learners._run import find, parameters_of
-
-    for algorithm in algorithms:
-        own = parameters_of(find(algorithm))
-        if name not in own:
-            known = ", ".join([*_LEARNER_OPTIONS, *own])
-            raise SweepError(f"unknown option {name!r}: {algorithm} takes {known}{_OF_THE_INSTANCE}")
 
 
 # -- models ----------------------------------------------------------------------------------------------------------
@@ -321,9 +307,8 @@ def _as_typed(value: Any) -> str:
     return str(value)
 
 
-def rule_of(spec: str) -> str:
-    """Return the name in :data:`RULES` of the rule that a recorded run used."""
-    fields = json.loads(spec)
+def rule_of(fields: Mapping[str, Any]) -> str:
+    """Return the name in :data:`RULES` of the rule that a recorded run used; ``fields`` are those of its spec."""
     declared = {name: value for name, value in fields["options"].items() if name in _RULE_OPTIONS}
     wanted = {"method": fields["algorithm"], **declared}
     return next(name for name, settings in RULES.items() if settings == wanted)

@@ -10,6 +10,7 @@ less than :data:`AT_RISK_SECONDS` together.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,7 @@ from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.lab.experiments.spec import RunSpec
 from entropic_bpi.tools.checks import check_choice, check_list, check_path
 from entropic_bpi.tools.extras import module_of_extra
-from entropic_bpi.tools.files import locked
+from entropic_bpi.tools.files import locked, write_atomically
 
 duckdb = module_of_extra("duckdb", "logs", "a file of results")
 FILE_NAME = "results.duckdb"
@@ -223,6 +225,11 @@ class Results:
     runs: dict[str, np.ndarray]
     curves: dict[str, np.ndarray]
 
+    @property
+    def specs(self) -> list[dict[str, Any]]:
+        """The settings of each run."""
+        return [json.loads(spec) for spec in self.runs["spec"]]
+
     def select(self, specs: Iterable[RunSpec]) -> Results:
         """Return only the runs of a sweep."""
         wanted = {spec.hash for spec in specs}
@@ -339,23 +346,19 @@ def _translated(doing: str, path: Path) -> Iterator[None]:
 def _readable(path: Path) -> Iterator[Any]:
     with _translated("open", path):
         connection = duckdb.connect(str(path), read_only=True)
-    try:
-        _check_ours(connection, path)
+    with connection:
+        with _translated("read", path):
+            tables = {
+                name for (name,) in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()
+            }
+            meta = dict(connection.execute("SELECT * FROM meta").fetchall()) if {"meta", "runs"} <= tables else {}
+        if meta.get("format") != FORMAT:
+            raise StoreError(f"{path} is a DuckDB file, but not a results file; it was not changed")
+        if meta.get("version") != FORMAT_VERSION:
+            raise StoreError(
+                f"{path} has version {meta.get('version')} of the results format, this library reads {FORMAT_VERSION}"
+            )
         yield connection
-    finally:
-        connection.close()
-
-
-def _check_ours(connection: Any, path: Path) -> None:
-    with _translated("read", path):
-        tables = {row[0] for row in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()}
-        meta = dict(connection.execute("SELECT * FROM meta").fetchall()) if {"meta", "runs"} <= tables else {}
-    if meta.get("format") != FORMAT:
-        raise StoreError(f"{path} is a DuckDB file, but not a results file; it was not changed")
-    if meta.get("version") != FORMAT_VERSION:
-        raise StoreError(
-            f"{path} has version {meta.get('version')} of the results format, this library reads {FORMAT_VERSION}"
-        )
 
 
 def _check_content(connection: Any, path: Path) -> None:
@@ -367,22 +370,12 @@ def _check_content(connection: Any, path: Path) -> None:
 
 def _create(path: Path) -> None:
     """Create an empty store, as a whole or not at all. The caller holds the folder's lock."""
-    fresh = path.with_name(f".{path.name}.new")
-    files = (fresh, fresh.with_name(f"{fresh.name}.wal"))
-    with _translated("create", path):
-        try:
-            _remove(files)
-            with duckdb.connect(str(fresh)) as connection:
-                connection.execute(_SCHEMA)
-                connection.execute("CHECKPOINT")  # closing does it too, but is silent about a full disk
-            os.replace(fresh, path)
-        finally:
-            _remove(files)
-
-
-def _remove(files: Iterable[Path]) -> None:
-    for file in files:
-        file.unlink(missing_ok=True)
+    with _translated("create", path), TemporaryDirectory() as elsewhere:
+        fresh = Path(elsewhere) / path.name
+        with duckdb.connect(str(fresh)) as connection:
+            connection.execute(_SCHEMA)
+            connection.execute("CHECKPOINT")  # closing does it too, but is silent about a full disk
+        write_atomically(path, lambda file: file.write(fresh.read_bytes()))
 
 
 def _file(path: str | os.PathLike[str]) -> Path:
@@ -395,11 +388,8 @@ def _file(path: str | os.PathLike[str]) -> Path:
 
 def _filled(column: Any) -> np.ndarray:
     """Return a column without a mask: NaN for missing numbers, None for missing text."""
-    if not isinstance(column, np.ma.MaskedArray):
+    if not np.ma.is_masked(column):
         return np.asarray(column)
-    missing, values = np.ma.getmaskarray(column), np.asarray(column.data)
-    if not missing.any():
-        return values
-    values = values.astype(float if values.dtype.kind in "iufb" else object)
-    values[missing] = np.nan if values.dtype == float else None
+    values = column.data.astype(float if column.dtype.kind in "iufb" else object)
+    values[column.mask] = np.nan if values.dtype == float else None
     return values

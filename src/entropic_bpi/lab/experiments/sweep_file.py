@@ -28,7 +28,6 @@ from entropic_bpi.lab.experiments.spec import RunSpec, SweepError, grid
 from entropic_bpi.lab.experiments.workers import import_modules
 from entropic_bpi.tools.checks import check_path
 
-_REQUIRED = ("beta", "seeds")
 _MAX_BYTES = 1_000_000
 
 
@@ -103,16 +102,12 @@ def _read(content: dict[str, Any], folder: Path) -> Sweep:
     specs = []
     for number, block in enumerate(blocks, 1):
         try:
-            specs += _read_block(block, folder)
+            for key in ("beta", "seeds"):
+                if key not in block:
+                    raise SweepError(f"this block needs {key}")
+            if "folder" in block:
+                raise SweepError("unknown key 'folder'")
+            specs += grid(folder=folder, **block)
         except InvalidProblemError as error:
             raise SweepError(f"block {number} [[runs]]: {error}") from None
     return Sweep(specs, imports)
-
-
-def _read_block(block: dict[str, Any], folder: Path) -> list[RunSpec]:
-    for key in _REQUIRED:
-        if key not in block:
-            raise SweepError(f"this block needs {key}")
-    if "folder" in block:
-        raise SweepError("unknown key 'folder'")
-    return grid(folder=folder, **block)

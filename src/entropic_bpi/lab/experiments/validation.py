@@ -8,11 +8,10 @@ unlikely at the promised rate; the probability that any row of a correct study i
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from entropic_bpi.lab.experiments.figures._figure import Table, column, rows_whe
 from entropic_bpi.lab.experiments.oracle import CellResults, joined
 from entropic_bpi.lab.experiments.spec import RULES, RunSpec, rule_of
 from entropic_bpi.lab.experiments.statistics import LEVEL, proportion
+from entropic_bpi.show.figures import COLOURS, new_figure, tidy
 from entropic_bpi.tools.checks import (
     check_choice,
     check_device,
@@ -170,23 +170,13 @@ def validate(
     return found
 
 
-def _specs_of(cell: StudyCell, count: int, delta: float) -> Iterable[RunSpec]:
+def _specs_of(cell: StudyCell, count: int, delta: float) -> list[RunSpec]:
     case, settings = cell.case, dict(RULES[cell.rule])
     method = settings.pop("method")
-    options = {"eps": cell.eps, "delta": delta, "replan": REPLAN}
-    if cell.alpha is not None:
-        options["evar"] = cell.alpha
-    for i in range(count):
-        yield RunSpec(
-            case.name,
-            case.params,
-            "validate",
-            method,
-            cell.beta,
-            {**options, **settings},
-            cell.first_seed + i,
-            case.mdp,
-        )
+    level = {} if cell.alpha is None else {"evar": cell.alpha}
+    options = {"eps": cell.eps, "delta": delta, "replan": REPLAN, **level, **settings}
+    first = RunSpec(case.name, case.params, "validate", method, cell.beta, options, cell.first_seed, case.mdp)
+    return [replace(first, seed=first.seed + i) for i in range(count)]
 
 
 def _on_gpu(cells: Sequence[StudyCell], count: int, delta: float, progress: bool | None) -> Iterator[CellResults]:
@@ -206,18 +196,16 @@ def _for_gpu(cells: Sequence[StudyCell], delta: float) -> tuple[list[StudyCell],
     """Return the cells that can run on a GPU, and the reason why others cannot."""
     from entropic_bpi.lab.gpu_study import why_not
 
-    fitting, reasons = [], Counter[str]()
-    for cell in cells:
-        by_kl = RULES[cell.rule]["method"] == "kl"
-        reason = why_not(cell.problem(delta)) if by_kl else "a GPU has the KL method only"
-        if reason:
-            reasons[reason] += 1
-        else:
-            fitting.append(cell)
-    reason = "; ".join(f"{number} cells are left out: {why}" for why, number in reasons.items())
+    reasons = [
+        why_not(cell.problem(delta)) if RULES[cell.rule]["method"] == "kl" else "a GPU has the KL method only"
+        for cell in cells
+    ]
+    fitting = [cell for cell, reason in zip(cells, reasons, strict=True) if not reason]
+    counted = Counter(reason for reason in reasons if reason)
+    text = "; ".join(f"{number} cells are left out: {reason}" for reason, number in counted.items())
     if not fitting:
-        raise InvalidProblemError(f"device='gpu': {reason}")
-    return fitting, reason and f" {reason}."
+        raise InvalidProblemError(f"device='gpu': {text}")
+    return fitting, text and f" {text}."
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -227,20 +215,21 @@ def _found(results: Results, delta: float) -> Validation:
     errors = [error for error in results.runs["error"] if error]
     if len(errors) == len(results.runs["error"]):
         raise EntropicBPIError(f"all {len(errors)} runs failed, the first with: {errors[0]}")
-    runs = results.where(np.array([error is None for error in results.runs["error"]], dtype=bool)).runs
-    return _tables(_cell_results(runs), delta, _tell_errors(errors))
+    done = results.where(np.array([error is None for error in results.runs["error"]], dtype=bool))
+    lost = f" {len(errors)} runs ended with an error and are left out; the first: {errors[0]}" if errors else ""
+    return _tables(_cell_results(done), delta, lost)
 
 
-def _cell_results(runs: dict[str, np.ndarray]) -> Iterator[CellResults]:
+def _cell_results(results: Results) -> Iterator[CellResults]:
     """The runs of each cell."""
-    settings = [json.loads(spec) for spec in runs["spec"]]
+    runs = results.runs
     cells: dict[tuple[str, str, Any, float], list[int]] = {}
-    for i, (spec, options) in enumerate(zip(runs["spec"], (setting["options"] for setting in settings), strict=True)):
-        level = options.get("evar")
-        rule, risk = (
-            (rule_of(spec), float(runs["beta"][i])) if level is None else (rule_of(spec) + OF_EVAR, _evar(level))
-        )
-        cells.setdefault((rule, runs["instance"][i], risk, options["eps"]), []).append(i)
+    for i, spec in enumerate(results.specs):
+        rule, options = rule_of(spec), spec["options"]
+        risk: Any = float(spec["beta"])
+        if "evar" in options:
+            rule, risk = rule + OF_EVAR, f"EVaR({options['evar']:g})"
+        cells.setdefault((rule, spec["instance"], risk, options["eps"]), []).append(i)
     for (rule, case, risk, eps), mine in cells.items():
         method = methods.find(RULES[rule.removesuffix(OF_EVAR)]["method"])
         watched = method.proof if rule.endswith(OF_EVAR) else method.events
@@ -257,10 +246,6 @@ def _cell_results(runs: dict[str, np.ndarray]) -> Iterator[CellResults]:
             true_gap=runs["true_gap"][mine],
             episodes=runs["episodes"][mine],
         )
-
-
-def _evar(level: float) -> str:
-    return f"EVaR({level:g})"
 
 
 def _tables(results: Iterable[CellResults], delta: float, also: str) -> Validation:
@@ -341,12 +326,6 @@ def _tell(rates: Table, cells: Table, delta: float) -> str:
     return text + f"None of the {len(rates)} rates is above what is promised, beyond chance."
 
 
-def _tell_errors(errors: Sequence[str]) -> str:
-    if not errors:
-        return ""
-    return f" {len(errors)} runs ended with an error and are left out; the first: {errors[0]}"
-
-
 def _write(found: Validation, folder: Path) -> None:
     write_table(folder / "rates.csv", found.rates)
     write_table(folder / "cells.csv", found.cells)
@@ -357,8 +336,6 @@ def _write(found: Validation, folder: Path) -> None:
 
 def draw(rates: Table, cells: Table) -> Any:
     """Failure rates beside what is promised, true gaps beside certified ones, and episodes, by rule."""
-    from entropic_bpi.show.plots import COLOURS, new_figure, tidy
-
     rules = list(dict.fromkeys(row["rule"] for row in cells))
     claims = list(dict.fromkeys(row["claim"] for row in rates))
     colours = [*COLOURS, "0.6"]  # as many as there are claims

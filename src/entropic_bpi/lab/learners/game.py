@@ -14,6 +14,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab.learners import kernels
 from entropic_bpi.model import planning
 from entropic_bpi.model.mdp import FiniteMDP, check_model
+from entropic_bpi.model.parts.arrays import SparseTransitions, starts_of
 from entropic_bpi.tools.checks import (
     check_choice,
     check_exponent,
@@ -57,7 +58,6 @@ class Game:
     greedy: kernels.Greedy
     oracle: kernels.RegretOracle
     rng: np.random.Generator
-    lowest_reward: float
     reward_span: float
     artificial_start: bool
 
@@ -120,7 +120,6 @@ def new_game(
     tie_key = np.uint64(rng.integers(1, 2**63)) if ties == "random" else np.uint64(0)
     base, slope = score_coefficients(rewards, beta)
     model = _compile_model(mdp, rewards, beta)
-    greedy = kernels.new_greedy(rewards.shape, tie_key)
     horizon, n_states, n_actions = rewards.shape
     return Game(
         horizon=horizon,
@@ -134,10 +133,9 @@ def new_game(
         base=base,
         slope=slope,
         model=model,
-        greedy=greedy,
+        greedy=kernels.new_greedy(rewards.shape, tie_key),
         oracle=new_oracle(mdp, model, episodes),
         rng=rng,
-        lowest_reward=low,
         reward_span=span,
         artificial_start=artificial,
     )
@@ -194,18 +192,15 @@ def new_scratch(game: Game) -> kernels.ReplanScratch:
 def _compile_model(mdp: FiniteMDP, rewards: np.ndarray, beta: float) -> kernels.Model:
     horizon, n_states, n_actions = rewards.shape
     steps = [mdp.step_rows(h) for h in range(mdp.horizon)]
-    lengths = [np.diff(step.indptr) for step in steps]
-    indices = [step.indices for step in steps]
-    probabilities = [step.probabilities for step in steps]
     if horizon > mdp.horizon:
-        start = mdp.start_distribution
-        possible, rows = np.flatnonzero(start), n_states * n_actions
-        lengths.insert(0, np.full(rows, len(possible)))
-        indices.insert(0, np.tile(possible, rows).astype(np.int32))
-        probabilities.insert(0, np.tile(start[possible], rows))
-    length, next_state = np.concatenate(lengths), np.concatenate(indices).astype(np.int64)
-    indptr = np.concatenate([[0], np.cumsum(length)])
-    probability = np.concatenate(probabilities)
+        start, rows = mdp.start_distribution, n_states * n_actions
+        possible = np.flatnonzero(start)
+        entries = np.tile(possible, rows), np.tile(start[possible], rows)
+        steps.insert(0, SparseTransitions(starts_of([len(possible)] * rows), *entries))
+    length = np.concatenate([np.diff(step.indptr) for step in steps])
+    next_state = np.concatenate([step.indices for step in steps]).astype(np.int64)
+    probability = np.concatenate([step.probabilities for step in steps])
+    indptr = starts_of(length)
     row_of_entry = np.repeat(np.arange(len(length)), length)
     target = row_of_entry // (n_states * n_actions) * n_states + next_state
     into = np.bincount(target, minlength=horizon * n_states)
@@ -216,7 +211,7 @@ def _compile_model(mdp: FiniteMDP, rewards: np.ndarray, beta: float) -> kernels.
         cumulative=kernels.cumulate(indptr, probability, np.empty_like(probability)),
         row_of_entry=row_of_entry,
         state_of_row=np.arange(len(length)) // n_actions % n_states,
-        into_ptr=np.concatenate([[0], np.cumsum(into)]),
+        into_ptr=starts_of(into),
         into_entry=np.argsort(target, kind="stable"),
         reward=rewards,
         growth=np.exp(np.minimum(beta * rewards, 700.0)),

@@ -9,7 +9,7 @@ for the empirical model,
 
 and the regret is that of playing it. Nothing has to be explored. With
 :math:`n \ge 2\log(4HSA/\delta)\,\big(\sum_{h=1}^{H}\tfrac{e^{|\beta|(H-h)}-1}{|\beta|}\big)^2/\varepsilon^2` samples
-the policy is ε-optimal with probability :math:`1-\delta` (``sample_size``).
+the policy is ε-optimal with probability :math:`1-\delta`.
 
 References
 ----------
@@ -20,17 +20,15 @@ recalled from summaries). The sample size above was derived for this version.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 
 from entropic_bpi.compile.decorators import compiled
-from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab.learners.game import Game, Play
 from entropic_bpi.lab.learners.kernels import Greedy, Model, RegretOracle, draw, refresh, row_of, watch
-from entropic_bpi.tools.checks import check_finite, check_integer, check_memory, check_positive, check_probability
+from entropic_bpi.tools.checks import check_integer
 
 
 class SampleMemory(NamedTuple):
@@ -54,30 +52,6 @@ def generative(game: Game, *, samples: int | None = None) -> Play:
     known = SampleMemory(limit, game.base, game.slope, np.zeros(len(game.model.next_state), dtype=np.int64))
 
     return game.player(_play, known)
-
-
-def sample_size(
-    n_states: int, n_actions: int, horizon: int, *, beta: float, eps: float, delta: float, reward_span: float = 1.0
-) -> int:
-    """Samples per (h, s, a) after which the plug-in policy is ε-optimal with probability 1 - δ, for any model.
-
-    Examples
-    --------
-    >>> sample_size(8, 2, 7, beta=-0.5, eps=0.2, delta=0.1)
-    3037992
-    """
-    eps = check_positive("eps", eps) / check_positive("reward_span", reward_span)
-    strength = abs(check_finite("beta", beta)) * reward_span
-    check_memory(f"a sum over {check_integer('horizon', horizon)} steps", 2 * horizon)
-    left = np.arange(horizon)
-    with np.errstate(over="ignore"):
-        errors = np.expm1(strength * left) / strength if strength > 0 else left.astype(float)
-    pairs = horizon * check_integer("n_states", n_states) * check_integer("n_actions", n_actions)
-    confidence = math.log(4 * pairs) - math.log(check_probability("delta", delta))
-    try:
-        return math.ceil(2 * confidence * (float(errors.sum()) / eps) ** 2)
-    except (OverflowError, ZeroDivisionError):
-        raise InvalidProblemError("these numbers ask for more samples than doubles can count") from None
 
 
 @compiled

@@ -51,10 +51,8 @@ class DenseModel:
             kernel[h].reshape(-1, shape[3])[entries] = rows.probabilities
             if rows.rewards is not None:
                 rewards[h].reshape(-1, shape[3])[entries] = rows.rewards
-            else:
-                rewards[h] = mdp.step_rewards(h)[..., None]
-        if mdp.next_state_rewards and mdp.rewards is not None:  # declared for impossible successors as well
-            rewards[:] = mdp.rewards
+        if mdp.rewards is not None:  # declared for impossible successors as well
+            rewards[:] = mdp.rewards if mdp.next_state_rewards else mdp.rewards[..., None]
         return cls(kernel, rewards, mdp.start_distribution, beta)
 
     @property

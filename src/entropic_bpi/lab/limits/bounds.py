@@ -18,6 +18,8 @@ its natural logarithm instead.
 
 import math
 
+from numpy import logaddexp
+
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.instances.hard import hard_shape
 from entropic_bpi.tools import checks
@@ -268,11 +270,11 @@ def _log_divergence(beta: float, largest: float, eps: float) -> float:
     log_rise = math.log(2 * (3 - x)) + _log_excess(b, eps) - _log_excess(b, largest) + b * largest  # log(Δ/p)
     sign = 1.0
     if beta < 0:
-        sign, log_rise = -1.0, log_rise - _log1p_exp(math.log(2) + math.log(b) + _log_excess(b, eps))
+        sign, log_rise = -1.0, log_rise - logaddexp(0.0, math.log(2) + math.log(b) + _log_excess(b, eps))
     log_rest = math.log1p(-x / 2)
     own = log_p + _log_lag(log_rise, sign)
     other = log_rest + _log_lag(log_p + log_rise - log_rest, -sign)
-    return _log_sum(own, other)
+    return logaddexp(own, other)
 
 
 # -- the upper bound -----------------------------------------------------------------------------------------
@@ -366,10 +368,11 @@ def _log_verified(
     log_kappa = math.log(b) + _log_excess(b, eps) - 2 * b * eps - math.log(2)
     log_c = 9 * math.log(10) + (2 * math.log(b) + _log_spread(b, largest) + log_sah) / 2 - log_kappa
     log_d = 10 * math.log(10) + b * (horizon + 1) + log_sah + math.log(horizon) - log_kappa
-    log_c1 = math.log(1.6 * (math.log(11) + 2 * _LOG_8E + math.log(confidence + n_states) + 2 * _log_sum(log_c, log_d)))
+    log_both = logaddexp(log_c, log_d)
+    log_c1 = math.log(1.6 * (math.log(11) + 2 * _LOG_8E + math.log(confidence + n_states) + 2 * log_both))
     slow = 2 * log_c + math.log(confidence + 1)
-    fast = _log_sum(log_d, math.log(2) + log_d / 2 + log_c) + math.log(confidence + n_states)
-    return _log1p_exp(_log_sum(slow, fast) + 2 * log_c1)
+    fast = logaddexp(log_d, math.log(2) + log_d / 2 + log_c) + math.log(confidence + n_states)
+    return logaddexp(0.0, logaddexp(slow, fast) + 2 * log_c1)
 
 
 def _log_implicit(
@@ -383,9 +386,9 @@ def _log_implicit(
     second = common + math.log(53 * horizon) + log_range + math.log(16) + log_sah
 
     def image(log_tau: float) -> float:
-        log_log = math.log(_log1p_exp(log_tau))
+        log_log = math.log(logaddexp(0.0, log_tau))
         scalar, vector = confidence + _LOG_8E + log_tau, confidence + n_states * (_LOG_8E + log_tau)
-        return _log_sum(first + (log_tau + math.log(scalar) + log_log) / 2, second + math.log(vector) + log_log)
+        return logaddexp(first + (log_tau + math.log(scalar) + log_log) / 2, second + math.log(vector) + log_log)
 
     log_tau = 60 * math.log(10)
     while image(log_tau) >= log_tau:
@@ -425,23 +428,12 @@ def _log_excess(b: float, x: float) -> float:
 
 def _eps_of_log_excess(b: float, value: float) -> float:
     """The x for which :func:`_log_excess` is ``value``."""
-    return math.exp(value) if b == 0 else _log1p_exp(math.log(b) + value) / b
+    return math.exp(value) if b == 0 else logaddexp(0.0, math.log(b) + value) / b
 
 
 def _log_spread(b: float, largest: float) -> float:
     """log(V_G / b²)."""
     return 2 * _log_excess(b, largest) - b * largest
-
-
-def _log1p_exp(x: float) -> float:
-    """log(1 + e^x)."""
-    return x + math.log1p(math.exp(-x)) if x > 0 else math.log1p(math.exp(x))
-
-
-def _log_sum(x: float, y: float) -> float:
-    """log(e^x + e^y)."""
-    low, high = min(x, y), max(x, y)
-    return high if low == -math.inf else high + math.log1p(math.exp(low - high))
 
 
 def _log_lag(log_t: float, sign: float) -> float:
@@ -457,5 +449,5 @@ def _log_lag(log_t: float, sign: float) -> float:
 
 def _result(log_value: float, log: bool) -> float:
     if checks.check_flag("log", log):
-        return log_value
+        return float(log_value)
     return math.exp(log_value) if log_value < math.log(1.7e308) else math.inf

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 from entropic_bpi.errors import EntropicBPIError
 from entropic_bpi.lab.experiments.spec import RunSpec
 from entropic_bpi.lab.experiments.store import Results
+from entropic_bpi.show.figures import tidy
 from entropic_bpi.tools.checks import check_integer
 from entropic_bpi.tools.files import write_atomically, write_csv, write_text_atomically
 
@@ -71,8 +73,6 @@ def save(plot: Plot, name: str, results: Results, size: Size, folder: Path) -> s
 
 def finished(figure: Any, ncols: int) -> Any:
     """Add a legend below, and tidy all axes."""
-    from entropic_bpi.show.plots import tidy
-
     figure.legend(loc="outside lower center", ncols=ncols, frameon=False, fontsize="small")
     for axes in figure.axes:
         tidy(axes)
@@ -108,11 +108,7 @@ def read_table(path: str | os.PathLike[str]) -> Table:
 
 
 def _value(text: str) -> Any:
-    if text in ("True", "False"):
-        return text == "True"
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
-    return text
+    return {"True": True, "False": False}.get(text, text)

@@ -3,6 +3,7 @@ r"""The paper's conjecture: the slope of log τ in β changes because :math:`\ch
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,11 @@ from entropic_bpi.lab.experiments.kinds import policy_digest
 from entropic_bpi.lab.experiments.spec import RULES, RunSpec, grid
 from entropic_bpi.lab.experiments.statistics import summary
 from entropic_bpi.lab.experiments.store import Results
+from entropic_bpi.lab.tilting import chi_square
+from entropic_bpi.model import instances
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.planning import solve
+from entropic_bpi.show.figures import COLOURS, new_figure
 
 HORIZON = 7
 PRECISION = 1e-5
@@ -26,10 +31,6 @@ def _sweep(size: Size) -> list[RunSpec]:
 
 def _table(results: Results) -> Table:
     """Per β: τ, χ² of the optimal policy, which policy is optimal, and how often the run returned just that."""
-    from entropic_bpi.lab.tilting import chi_square
-    from entropic_bpi.model import instances
-    from entropic_bpi.model.planning import solve
-
     bridge = instances.risky_bridge(horizon=HORIZON)
     runs = results.runs
     table: Table = []
@@ -43,16 +44,16 @@ def _table(results: Results) -> Table:
         row["optimal_policy"] = seen.setdefault(digest, len(seen) + 1)
         row["learned_optimal"] = float(np.mean(runs["policy"][chosen] == digest))
         table.append(row)
-    for row, following in zip(table, [*table[1:], None], strict=True):
-        row["slope_tau"], row["slope_chi"] = (np.nan, np.nan) if following is None else _slopes(row, following)
-        row["changes_at"] = np.nan if following is None else _change(bridge, row["beta"], following["beta"])
+    for row, following in pairwise(table):
+        for slope, name in (("slope_tau", "mean"), ("slope_chi", "chi_square")):
+            row[slope] = float(np.log(following[name] / row[name]) / (following["beta"] - row["beta"]))
+        row["changes_at"] = _change(bridge, row["beta"], following["beta"])
+    table[-1] |= dict.fromkeys(("slope_tau", "slope_chi", "changes_at"), np.nan)
     return table
 
 
 def _change(mdp: FiniteMDP, low: float, high: float) -> float:
     """Where the optimal policy changes between two β, by bisection; NaN if it is the same at both."""
-    from entropic_bpi.model.planning import solve
-
     below, above = (policy_digest(mdp, solve(mdp, beta).policy) for beta in (low, high))
     if below == above:
         return math.nan
@@ -62,20 +63,12 @@ def _change(mdp: FiniteMDP, low: float, high: float) -> float:
     return high
 
 
-def _slopes(row: dict[str, Any], following: dict[str, Any]) -> tuple[float, float]:
-    """Slopes of log τ and log χ² between two neighbouring β."""
-    step = following["beta"] - row["beta"]
-    return tuple(float(np.log(following[name] / row[name]) / step) for name in ("mean", "chi_square"))  # type: ignore[return-value]
-
-
 def changes(table: Table) -> list[float]:
     """Where the optimal policy changes, at most one place between neighbouring β."""
     return [row["changes_at"] for row in table if not math.isnan(row["changes_at"])]
 
 
 def _draw(table: Table) -> Any:
-    from entropic_bpi.show.plots import COLOURS, new_figure
-
     figure = new_figure(5.2, 5.4)
     top, middle, bottom = figure.subplots(3, 1, sharex=True)
     betas, dots = column(table, "beta"), {"marker": "o", "markersize": 3.5}

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab.experiments.figures._figure import Plot, Size, Table, column, finished, rows_where
 from entropic_bpi.lab.experiments.spec import IDENTIFY_DEFAULTS, RULES, RunSpec, grid, rule_of
 from entropic_bpi.lab.experiments.statistics import line, summary
 from entropic_bpi.lab.experiments.store import Results
+from entropic_bpi.lab.limits import bounds
+from entropic_bpi.model import instances
+from entropic_bpi.model.return_law import max_return
+from entropic_bpi.show.figures import COLOURS, new_figure
 
 BETAS, HORIZON = (2.5, 3.0, 3.5, 4.0, 4.5), 7
 HORIZONS, BETA = (5, 7, 9, 11, 13, 15, 17), 0.5
@@ -32,18 +37,14 @@ AXES = {"beta": "risk parameter β (1 / units of reward)", "horizon": "horizon H
 # -- Figures 3 and 4 -------------------------------------------------------------------------------------------------
 
 
-def _sweep_betas(size: Size) -> list[RunSpec]:
-    return [spec for rule in OURS for spec in grid(horizon=HORIZON, beta=BETAS, seeds=size.seeds, **RULES[rule])]
-
-
-def _sweep_horizons(size: Size) -> list[RunSpec]:
-    return [spec for rule in OURS for spec in grid(horizon=HORIZONS, beta=BETA, seeds=size.seeds, **RULES[rule])]
+def _sweep(horizon: Any, beta: Any, size: Size) -> list[RunSpec]:
+    return [spec for rule in OURS for spec in grid(horizon=horizon, beta=beta, seeds=size.seeds, **RULES[rule])]
 
 
 def stopping_times(results: Results) -> Table:
     """One row per setting, with the stopping time summarised over seeds."""
     runs = results.runs
-    rules = np.array([rule_of(spec) for spec in runs["spec"]], dtype=object)
+    rules = np.array([rule_of(spec) for spec in results.specs], dtype=object)
     labels = list(zip(rules, runs["beta"].tolist(), runs["horizon"].tolist(), strict=True))
     table = []
     for label in sorted(set(labels), key=lambda label: (list(RULES).index(label[0]), *label[1:])):
@@ -55,8 +56,6 @@ def stopping_times(results: Results) -> Table:
 
 
 def _draw_against(axis: str, table: Table) -> Any:
-    from entropic_bpi.show.plots import COLOURS, new_figure
-
     figure = new_figure(4.6, 3.2)
     axes = figure.subplots()
     for rule, colour in zip(OURS, COLOURS, strict=False):
@@ -90,17 +89,13 @@ def draw_capped(axes: Any, table: Table, axis: str, colour: str, label: str | No
         axes.plot(column(capped, axis), column(capped, "median"), ls="", marker="_", color=colour)
 
 
-def _growth(table: Table, axis: str) -> dict[str, Any]:
-    x, log_tau = column(table, axis), np.log(column(table, "mean"))
-    slope, share = line(x, log_tau)
-    steps = np.diff(log_tau) / np.diff(x)
-    return {"slope": slope, "share": share, "steps": steps, "factor": math.exp(log_tau[-1] - log_tau[0])}
-
-
-def _tell_sweep(table: Table, axis: str, symbol: str) -> str:
+def _tell(figure: int, against: str, axis: str, symbol: str, table: Table) -> str:
     """The claims of the paper about τ along an axis, checked for each bonus."""
     capped = sum(row["capped"] for row in table)
-    text = f"The paper says that τ increases sharply and that log τ is roughly linear in {symbol}."
+    text = (
+        f"Figure {figure} of the paper: episodes τ until the stop against {against}, {table[0]['seeds']} seeds, {_HOW}"
+        f"The paper says that τ increases sharply and that log τ is roughly linear in {symbol}."
+    )
     for rule, words in OURS.items():
         rows = rows_where(table, rule=rule)
         text += f" With {words}, {_tell_rise(rows, axis, symbol) if rows else 'the runs are missing.'}"
@@ -108,19 +103,22 @@ def _tell_sweep(table: Table, axis: str, symbol: str) -> str:
         text += (
             f" {capped} runs were capped; where that happens the mean is a lower bound and the median stands beside it."
         )
+    if axis == "beta":
+        text += " The figure `chi2` looks for the reason of the changing slope."
     return text
 
 
 def _tell_rise(rows: Table, axis: str, symbol: str) -> str:
-    found = _growth(rows, axis)
-    first, last, steps = rows[0], rows[-1], found["steps"]
-    sharply = bool((steps > 0).all()) and found["factor"] >= SHARP
+    x, log_tau, first, last = column(rows, axis), np.log(column(rows, "mean")), rows[0], rows[-1]
+    slope, share = line(x, log_tau)
+    steps, factor = np.diff(log_tau) / np.diff(x), math.exp(log_tau[-1] - log_tau[0])
+    sharply = bool((steps > 0).all()) and factor >= SHARP
     text = (
         f"τ goes from {first['mean']:.3g} episodes at {symbol} = {first[axis]:g} to {last['mean']:.3g} at {symbol} = "
-        f"{last[axis]:g}, a factor of {found['factor']:.3g}. It increases sharply: {_confirmed(sharply)} (asked: a rise at "
+        f"{last[axis]:g}, a factor of {factor:.3g}. It increases sharply: {_confirmed(sharply)} (asked: a rise at "
         f"every step and a factor of {SHARP} over the range). log τ is roughly linear in {symbol}: "
-        f"{_confirmed(found['share'] >= LINEAR)} (asked: a line explains {LINEAR:.0%} of the variance of log τ; it explains "
-        f"{found['share']:.1%}, with slope {found['slope']:.3g} per unit of {symbol}, while slopes between neighbours go "
+        f"{_confirmed(share >= LINEAR)} (asked: a line explains {LINEAR:.0%} of the variance of log τ; it explains "
+        f"{share:.1%}, with slope {slope:.3g} per unit of {symbol}, while slopes between neighbours go "
         f"from {steps.min():.3g} to {steps.max():.3g})."
     )
     if axis == "beta":
@@ -140,21 +138,13 @@ _HOW = (
 )
 
 
-def _tell_betas(table: Table) -> str:
-    what = f"Figure 3 of the paper: episodes τ until the stop against β at H = {HORIZON}, {table[0]['seeds']} seeds, "
-    return (
-        f"{what}{_HOW}{_tell_sweep(table, 'beta', 'β')} The figure `chi2` looks for the reason of the changing slope."
-    )
+def _figure(number: int, horizon: Any, beta: Any, axis: str, symbol: str, against: str) -> Plot:
+    tell = partial(_tell, number, against, axis, symbol)
+    return Plot(partial(_sweep, horizon, beta), stopping_times, partial(_draw_against, axis), tell)
 
 
-def _tell_horizons(table: Table) -> str:
-    seeds = table[0]["seeds"]
-    what = f"Figure 4 of the paper: episodes τ until the stop against the horizon H at β = {BETA}, {seeds} seeds, "
-    return f"{what}{_HOW}{_tell_sweep(table, 'horizon', 'H')}"
-
-
-FIG3 = Plot(_sweep_betas, stopping_times, partial(_draw_against, "beta"), _tell_betas)
-FIG4 = Plot(_sweep_horizons, stopping_times, partial(_draw_against, "horizon"), _tell_horizons)
+FIG3 = _figure(3, HORIZON, BETAS, "beta", "β", f"β at H = {HORIZON}")
+FIG4 = _figure(4, HORIZONS, BETA, "horizon", "H", f"the horizon H at β = {BETA}")
 
 
 # -- the paper's rule beside ours ------------------------------------------------------------------------------------
@@ -168,43 +158,23 @@ def _sweep_certify(size: Size) -> list[RunSpec]:
 
 
 def _table_certify(results: Results) -> Table:
-    table = stopping_times(results)
+    table, bridge = stopping_times(results), instances.risky_bridge(horizon=CERTIFY_HORIZON)
     betas = sorted({row["beta"] for row in table})
     nothing = dict.fromkeys(summary([0.0]), math.nan) | {"seeds": 0, "capped": 0, "largest": math.nan}
-    for rule, bound in _bounds():
+    theorems = {
+        LOWER: partial(bounds.lower_bound, form="exact"),
+        UPPER: partial(bounds.upper_bound, max_return=max_return(bridge), form="implicit"),
+    }
+    for rule, theorem in theorems.items():
         for beta in betas:
-            table.append({"rule": rule, "beta": beta, "horizon": CERTIFY_HORIZON, **nothing, "mean": bound(beta)})
+            mean = math.nan
+            with suppress(InvalidProblemError):  # outside the theorem's conditions
+                mean = theorem(bridge.n_states, bridge.n_actions, CERTIFY_HORIZON, beta=beta, **IDENTIFY_DEFAULTS)
+            table.append({"rule": rule, "beta": beta, "horizon": CERTIFY_HORIZON, **nothing, "mean": mean})
     return table
 
 
-def _bounds() -> Iterable[tuple[str, Any]]:
-    """The theorems as functions of β, NaN where they do not apply."""
-    from entropic_bpi.errors import InvalidProblemError
-    from entropic_bpi.lab.limits import bounds
-    from entropic_bpi.model import instances
-    from entropic_bpi.model.return_law import max_return
-
-    bridge = instances.risky_bridge(horizon=CERTIFY_HORIZON)
-    sizes = (bridge.n_states, bridge.n_actions, CERTIFY_HORIZON)
-
-    def evaluated(bound: Any, **options: Any) -> Any:
-        def at(beta: float) -> float:
-            try:
-                return float(bound(*sizes, beta=beta, **IDENTIFY_DEFAULTS, **options))
-            except InvalidProblemError:  # outside the theorem's conditions
-                return math.nan
-
-        return at
-
-    return [
-        (LOWER, evaluated(bounds.lower_bound, form="exact")),
-        (UPPER, evaluated(bounds.upper_bound, max_return=max_return(bridge), form="implicit")),
-    ]
-
-
 def _draw_certify(table: Table) -> Any:
-    from entropic_bpi.show.plots import COLOURS, new_figure
-
     figure = new_figure(5.6, 4.2)
     axes, lower = figure.subplots(), _finite(table, LOWER)
     for rule, colour, marker in zip(RULES, COLOURS, "*os^vDP", strict=True):

@@ -7,7 +7,6 @@ successors are possible, as long as kernels may change from step to step; so no 
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -19,6 +18,7 @@ from entropic_bpi.lab.experiments.figures._figure import Plot, Size, Table, colu
 from entropic_bpi.lab.experiments.spec import RULES, RunSpec, grid, rule_of
 from entropic_bpi.lab.experiments.statistics import LEVEL, confidence, summary
 from entropic_bpi.lab.experiments.store import Results
+from entropic_bpi.show.figures import COLOURS, new_figure, tidy
 
 DELTA = 0.05
 SHARP = "paper, sharp constants"
@@ -28,7 +28,7 @@ HARD_SIZES = {"n_states": 6, "n_actions": 2}
 HORIZONS = {HARD: 6, BRIDGE: 5}
 # Accuracies at β = 1 and -1, and risk parameters at the accuracy that comes last; condition A holds at all of them.
 ACCURACIES = {HARD: (0.01, 0.02, 0.08, 0.04), BRIDGE: (0.025, 0.05, 0.2, 0.1)}
-BETAS = {HARD: (-2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 1.0, 2.0), BRIDGE: (-2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 1.0, 2.0)}
+BETAS = (-2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 1.0, 2.0)
 QUICK_BETAS = (-1.0, 1.0)
 FULL_BOUNDS, NOTHING = "none", "nothing"
 
@@ -39,7 +39,7 @@ def _settings(quick: bool) -> list[tuple[str, float, float]]:
     for name in (HARD, BRIDGE):
         accuracies = ACCURACIES[name][2:] if quick else ACCURACIES[name]
         points += [(name, beta, eps) for eps in accuracies for beta in QUICK_BETAS]
-        points += [(name, beta, accuracies[-1]) for beta in (() if quick else BETAS[name])]
+        points += [(name, beta, accuracies[-1]) for beta in (() if quick else BETAS)]
     return list(dict.fromkeys(points))
 
 
@@ -54,11 +54,10 @@ def _runs(name: str, beta: float, eps: float, rule: str, seeds: int) -> list[Run
 def _labels(results: Results) -> list[tuple[str, float, float, str, str]]:
     """Model, β, ε, rule and the factor that is missing of every run."""
     labels = []
-    for text in results.runs["spec"]:
-        fields = json.loads(text)
+    for fields in results.specs:
         name = HARD if fields["instance"] == "hard_instance" else BRIDGE
         options = fields["options"]
-        labels.append((name, fields["beta"], options["eps"], rule_of(text), options.get("without", FULL_BOUNDS)))
+        labels.append((name, fields["beta"], options["eps"], rule_of(fields), options.get("without", FULL_BOUNDS)))
     return labels
 
 
@@ -99,8 +98,6 @@ def _bounds(name: str, beta: float, eps: float) -> tuple[float, float]:
 
 
 def _draw_tight(table: Table) -> Any:
-    from entropic_bpi.show.plots import COLOURS, new_figure, tidy
-
     figure = new_figure(10.0, 6.4)
     panels = figure.subplots(2, 3, sharey="row", squeeze=False)
     for row, name in zip(panels, (HARD, BRIDGE), strict=True):
@@ -109,7 +106,7 @@ def _draw_tight(table: Table) -> Any:
         views = [("eps", rows_where(mine, beta=1.0), "β = 1"), ("eps", rows_where(mine, beta=-1.0), "β = -1")]
         views.append(("beta", rows_where(mine, eps=fixed), f"ε = {fixed:g}"))
         for axes, (axis, points, title) in zip(row, views, strict=True):
-            _draw_view(axes, axis, points, COLOURS)
+            _draw_view(axes, axis, points)
             axes.set_title(f"{name}, {title}", fontsize="medium")
             tidy(axes)
         row[0].set_ylabel("episodes until certified")
@@ -118,10 +115,10 @@ def _draw_tight(table: Table) -> Any:
     return figure
 
 
-def _draw_view(axes: Any, axis: str, points: Table, colours: Any) -> None:
+def _draw_view(axes: Any, axis: str, points: Table) -> None:
     for sign in (1, -1):  # not joined across β = 0, where nothing was measured
         mine = sorted((row for row in points if sign * row["beta"] > 0), key=lambda row: row[axis])
-        for rule, colour, marker in zip(SHOWN, colours, "os^v", strict=False):
+        for rule, colour, marker in zip(SHOWN, COLOURS, "os^v", strict=False):
             line = rows_where(mine, rule=rule)
             label = rule if sign > 0 else None
             axes.plot(column(line, axis), column(line, "mean"), marker=marker, ms=4, color=colour, label=label)
@@ -206,8 +203,6 @@ def _table_factors(results: Results) -> Table:
 
 
 def _draw_factors(table: Table) -> Any:
-    from entropic_bpi.show.plots import COLOURS, new_figure, tidy
-
     figure = new_figure(9.0, 5.6)
     off = [row for row in table if row["certifies"] == NOTHING]
     names = list(dict.fromkeys((row["rule"], row["without"]) for row in off))

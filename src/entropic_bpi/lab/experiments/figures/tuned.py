@@ -7,7 +7,6 @@ the policies at the end lose.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ def _sweep(size: Size) -> list[RunSpec]:
 
 def _table(results: Results) -> Table:
     runs = results.runs
-    scales = np.array([json.loads(spec)["options"]["scale"] for spec in runs["spec"]])
+    scales = np.array([spec["options"]["scale"] for spec in results.specs])
     tuning = runs["seed"] >= TUNING_SEED
     table = []
     for learner in LEARNERS:
