@@ -1,3 +1,5 @@
+import contextlib
+import functools
 import hashlib
 import os
 import re
@@ -32,3 +34,33 @@ def _kernel_cache() -> str:
 
 
 os.environ.setdefault("NUMBA_CACHE_DIR", _kernel_cache())
+
+
+@contextlib.contextmanager
+def _alone(path: Path):
+    """Wait until no other process is in here with the same file."""
+    import fcntl
+
+    with open(path, "w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        yield
+
+
+def _compile_once() -> None:
+    """Of several processes that need a kernel at the same moment, one compiles it, and the others read what it has kept."""
+    from entropic_bpi.compile.linking import Entry
+
+    compile_now, locks = Entry.compile, Path(os.environ["NUMBA_CACHE_DIR"]) / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+
+    @functools.wraps(compile_now)
+    def compile_in_turn(self, signature):
+        with _alone(locks / f"{self.py_func.__module__}.{self.py_func.__qualname__}"):
+            return compile_now(self, signature)
+
+    Entry.compile = compile_in_turn
+
+
+def pytest_configure(config):
+    if hasattr(config, "workerinput") and os.name == "posix":
+        _compile_once()

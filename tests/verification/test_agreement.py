@@ -97,7 +97,7 @@ def check_kind(kind, many):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_verifier_agrees_with_its_reference(kind):
-    check_kind(kind, 25 if kind in ("discounted", "noise") else 8)  # few of these are refused
+    check_kind(kind, {"discounted": 25, "noise": 13}.get(kind, 8))  # few of these are refused
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_the_verifier_agrees_with_its_reference_on_2e4_certificates_of_every_kin
 
 @pytest.mark.parametrize(
     ("seed", "many"),
-    [(150, 50), pytest.param(150, 150, marks=pytest.mark.slow), pytest.param(10_000, 10_000, marks=pytest.mark.slow)],
+    [(150, 30), pytest.param(150, 150, marks=pytest.mark.slow), pytest.param(10_000, 10_000, marks=pytest.mark.slow)],
 )
 def test_the_verifier_agrees_with_its_reference_on_forgeries(seed, many, honest, tmp_path):  # noqa: F811
     rng, bases, accepted = np.random.default_rng(seed), list(honest.values()), 0

@@ -999,7 +999,7 @@ def verdicts(honest, many, folder, seed, rigorous=False):
         yield done, verify(saved(content, folder), rigorous=rigorous).ok, wrong
 
 
-@pytest.mark.parametrize("many", [300, pytest.param(6000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("many", [100, *(pytest.param(many, marks=pytest.mark.slow) for many in (300, 6000))])
 def test_every_forgery_that_is_accepted_follows_from_what_it_says_itself(many, honest, tmp_path):
     verdict = Counter()
     for done, ok, wrong in verdicts(honest, many, tmp_path, seed=many):
@@ -1068,9 +1068,10 @@ def test_pooled_counts_that_no_episodes_have_are_refused(horizon, episodes, move
     assert any(reason in problem for problem in problems), problems
 
 
-def test_pooled_counts_of_episodes_are_never_called_unbalanced(tmp_path):
+@pytest.mark.parametrize("many", [50, pytest.param(150, marks=pytest.mark.slow)])
+def test_pooled_counts_of_episodes_are_never_called_unbalanced(many, tmp_path):
     rng = np.random.default_rng(0)
-    for _ in range(150):
+    for _ in range(many):
         n, horizon = int(rng.integers(1, 7)), int(rng.integers(1, 7))
         next_states = rng.integers(-1 if rng.random() < 0.5 else 0, n, size=(n, 2)).tolist()
         starts, moves = Counter(), Counter()

@@ -71,7 +71,7 @@ def check_many(name, many):
 
 @pytest.mark.parametrize("name", EXPONENTS)
 def test_honest_certificates_verify(name):
-    check_many(name, 60)
+    check_many(name, 30)
 
 
 @pytest.mark.slow
@@ -414,7 +414,7 @@ def refused(kind, many):
     return [(seed, problems) for seed, claim in found if (problems := eb.verify(claim).problems)]
 
 
-@pytest.mark.parametrize("many", [40, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("many", [20, pytest.param(150, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_honest_certificate_is_refused(kind, many):
     assert refused(kind, many) == []

@@ -327,12 +327,12 @@ def reward_tamperings(case, put):
 def policy_tamperings(case, put):
     """Other actions that make the claim false, as the true model knows; and actions that do not exist."""
     content, certificate, mdp = case.content, case.certificate, case.mdp
+    best = eb.solve(mdp, certificate.beta).value if mdp is not None else None
     for h, s in np.ndindex(certificate.policy.shape):
         yield put("policy", h, s, content["problem"]["n_actions"])
         yield put("policy", h, s, -1)
         if mdp is None:
             continue
-        best = eb.solve(mdp, certificate.beta).value
         for a in range(mdp.n_actions):
             other = certificate.policy.copy()
             other[h, s] = a
@@ -348,7 +348,7 @@ REASONS = {
 }
 
 
-def some_tamperings(case, rng, many=80):
+def some_tamperings(case, rng, many):
     """All changes of single numbers, and some of those that exist for every count, row and state."""
     every = list(tamperings(case))
     repeated = [i for i, (what, _) in enumerate(every) if what.startswith(("counts.", "counts:", "problem.slots"))]
@@ -356,11 +356,12 @@ def some_tamperings(case, rng, many=80):
     return [change for i, change in enumerate(every) if i not in dropped]
 
 
-def test_more_than_a_thousand_single_changes_are_refused_each_with_a_reason(certified, tmp_path):
+@pytest.mark.parametrize(("many", "least"), [(15, 300), pytest.param(80, 1000, marks=pytest.mark.slow)])
+def test_single_changes_are_refused_each_with_a_reason(many, least, certified, tmp_path):
     refused, changed_policies, accepted, rng = 0, 0, [], np.random.default_rng(0)
     for name, case in certified.items():
         assert verify(case.certificate).ok
-        for what, change in some_tamperings(case, rng):
+        for what, change in some_tamperings(case, rng, many):
             content = copy.deepcopy(case.content)
             change(content)
             result = verify_restated(content, tmp_path)
@@ -373,7 +374,7 @@ def test_more_than_a_thousand_single_changes_are_refused_each_with_a_reason(cert
             wanted = REASONS.get(what.split(".")[0].split(":")[0], ("",))
             assert any(word in problem for word in wanted for problem in result.problems), (what, result.problems)
     assert not accepted
-    assert refused >= 1000
+    assert refused >= least
     assert changed_policies >= 3
 
 
