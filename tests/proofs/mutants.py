@@ -95,8 +95,8 @@ MUTANTS = {
     ),
     "gains without deviations": (
         "_pairs",
-        "        if len(s):\n            rows, gains",
-        "        if False:\n            rows, gains",
+        "        if len(s):\n            times[s, a]",
+        "        if False:\n            times[s, a]",
     ),
     "gains of the policy's action halved": (
         "_pairs",

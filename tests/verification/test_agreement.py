@@ -124,3 +124,17 @@ def test_the_verifier_agrees_with_its_reference_on_forgeries(seed, many, honest,
         assert (found := disagreement(content)) is None, (done, found)
         accepted += eb.verify(Stated(content)).ok
     assert many / 20 < accepted < many / 2
+
+
+@pytest.mark.parametrize("verifier", [eb.verify, reference.verify])
+def test_a_discount_of_which_the_bernstein_method_knows_nothing_is_refused(verifier):
+    """The assumptions are those of a discount, but the bounds of this method are about returns without one."""
+    goal = {"beta": 0.5, "eps": 1.0, "delta": 0.1, "stationary": True, "max_episodes": 20, "seed": 0}
+    mdp = eb.instances.garnet(2, 2, 2, horizon=2, seed=0)
+    content = eb.identify(mdp, method="bernstein", constants="sharp", **goal).certificate._content()
+    assert verifier(Stated(content)).ok
+    discounted = eb.identify(mdp, discount=0.5, **goal).certificate._content()
+    (said,) = (text for text in discounted["assumptions"] if text.startswith("the return never ends"))
+    content["problem"]["discount"] = 0.5
+    content["assumptions"].insert(-1, said.replace(f"{discounted['problem']['horizon']} steps are", "2 steps are"))
+    assert "makes no use of" in verifier(Stated(content)).problems[0]

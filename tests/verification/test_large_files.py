@@ -108,6 +108,15 @@ def test_rows_that_list_the_same_slots_again_and_again_are_refused():
     assert "again and again" in refused_at_once(content)
 
 
+def test_a_discount_over_far_more_steps_than_the_policy_has_is_refused():
+    """The powers of the discount are computed for as many steps as are planned, which a file of a page may state."""
+    goal = {"beta": 1.0, "eps": 1.0, "delta": 0.1, "max_episodes": 1}
+    mdp = eb.instances.garnet(3, 2, 2, horizon=2, seed=0)
+    content = eb.identify(mdp, **goal, discount=0.5, stationary=True).certificate._content()
+    content["problem"]["horizon"] = 2_000_000
+    assert "policy must be a list of length 2000000" in refused_at_once(content)
+
+
 def test_too_many_pairs_are_refused():
     mdp = eb.FiniteMDP(np.full((64, 2, 64), 1 / 64), np.random.default_rng(0).random((64, 2)), horizon=3)
     claim = eb.identify(mdp, beta=1.0, eps=1.0, delta=0.1, max_episodes=1, seed=0).certificate

@@ -38,7 +38,7 @@ its limit for :math:`w\to0` is :math:`M-\exp(\sum\hat p\log d-x)`. From these bo
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
 from itertools import count
 from typing import Any
@@ -107,7 +107,7 @@ def _bounds_of(claim: Claim, report: Report) -> Bounds:
         return explored_bounds(claim, report)
     if claim.test == "explored":
         bounds = risk_bounds(claim, None, report)
-        return replace(bounds, gap=min(bounds.gap, explored_gap(claim)))
+        return bounds._replace(gap=min(bounds.gap, explored_gap(claim)))
     return risk_bounds(claim, claim.test, report)
 
 
@@ -184,7 +184,7 @@ def verify(certificate_or_path: Any, *, rigorous: bool = False, progress: Progre
         return Verification(False, *nothing, [str(reason)])
     except Exception as error:  # whatever a hostile file provokes, it is not verified
         return Verification(False, *nothing, [f"the bounds cannot be computed: {error!r}"])
-    problems += bounds.problems + bounds.not_implied(claim)
+    problems += [*bounds.problems, *bounds.not_implied(claim)]
     if prove is not None and not problems:
         proved, problems = prove(content)
         return Verification(not problems, *proved, problems, proved=not problems)

@@ -1,8 +1,8 @@
 """What a claim rests on, in words: the file must say what its content implies, and nothing less."""
 
-from entropic_bpi.verification._claim import REJECTED_FROM, SAME_REWARD, TEST_LEVEL, Claim
+from entropic_bpi.verification._claim import REJECTED_FROM, TEST_LEVEL, Claim
 from entropic_bpi.verification._file import Rejected
-from entropic_bpi.verification._slots import END_REWARDS, STAY_REWARDS
+from entropic_bpi.verification._slots import END_REWARDS, SAME_REWARD, STAY_REWARDS
 
 _SUCCESSORS = {
     "unknown": ["any state may follow any state and action"],
@@ -74,10 +74,8 @@ def _of_rewards(claim: Claim) -> str:
         given = known if claim.reward_law == "random" else "state and action, whatever the next state"
         alone = "this beta alone" if not claim.lams else f"{len(claim.lams)} values of lambda declared beforehand"
         return f"{said}random, independent from visit to visit, with one law for each {given}; the claim is for {alone}"
-    several = (
-        f"for up to {END_REWARDS} different rewards at the end of an episode and up to {STAY_REWARDS} when the state "
-    )
-    several += "does not change"
+    several = f"for up to {END_REWARDS} different rewards at the end of an episode and up to {STAY_REWARDS} when the "
+    several += "state does not change"
     said += "determined by state, action and next state, except "
     said += several if anywhere else "that a next state which is declared several times may have as many"
     if claim.has_rounded_rewards:
@@ -89,7 +87,7 @@ def _of_model(claim: Claim) -> list[str]:
     """Return what is said of discount, start, noise and masks."""
     said = []
     if claim.discount is not None:
-        gamma = f"the return never ends, and a reward counts {claim.discount.gamma!r} times as much with every step"
+        gamma = f"the return never ends, and a reward counts {claim.discount!r} times as much with every step"
         later = "what all later ones can add, whatever is done, is part of the bounds"
         said.append(f"{gamma}; {claim.horizon} steps are planned, and {later}")
     states = [claim.start] if isinstance(claim.start, int) else claim.start

@@ -9,9 +9,6 @@ from entropic_bpi.verification._claim import Claim
 _EXACT = 2**62  # integers below this, and their differences, are exact in 64 bits
 
 
-Moves = tuple[np.ndarray, np.ndarray, np.ndarray]  # how often (third) each state (first) was followed by each (second)
-
-
 def unbalanced(claim: Claim) -> list[str]:
     """Return why the counts cannot be those of so many episodes.
 
@@ -54,7 +51,9 @@ def _sums(size: int, index: np.ndarray, terms: np.ndarray) -> np.ndarray:
 
 
 class _Pooled:
-    """Counts pooled over steps, as moves between states. With H the horizon, and distances in moves that were seen:
+    """Counts pooled over steps, as ``moves``: states, what followed them, and how often.
+
+    With H the horizon, and distances in moves that were seen:
 
     - Whoever enters a set of states from a state at distance d from the starts moves at most H - d - 1 times in it before
       leaving it, and whoever starts there H times. So visits that nothing leads to, too far away, or too many for those who
@@ -64,7 +63,7 @@ class _Pooled:
       episodes that were cut short show. Asked of every group.
     """
 
-    def __init__(self, claim: Claim, starts: np.ndarray, moves: Moves) -> None:
+    def __init__(self, claim: Claim, starts: np.ndarray, moves: tuple[np.ndarray, ...]) -> None:
         self.n = claim.n_states - 1 if claim.black_box else claim.n_states
         self.horizon = claim.horizon if claim.log is None else claim.log.longest
         self.may_stop = claim.log is not None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
+from typing import Any
 
 import numpy as np
 
-from entropic_bpi.verification._intervals import Interval, below, doubles, down, error_of_mean, exact, up, where
+from entropic_bpi.verification._intervals import Interval, below, doubles, down, exact, up, where
 
 # The best w can be as small as the values are far apart; below this it changes nothing that doubles can tell.
 _SMALLEST_W, _LARGEST_W = 1e-150, 1e30
@@ -149,10 +150,8 @@ class Balls:
         return np.zeros(len(self.sizes), dtype=bool) if self.box is None else (self.box != _ANYTHING).any(axis=(0, 1))
 
     def take(self, columns: np.ndarray) -> Balls:
-        parts = (self.successors, self.tallies, self.low, self.high)
-        successors, tallies, low, high = (part.take(columns, axis=1) for part in parts)
-        box = None if self.box is None else self.box.take(columns, axis=2)
-        return Balls(successors, tallies, self.sizes.take(columns), self.radius.take(columns), low, high, box)
+        parts: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Balls(**{name: part.take(columns, axis=-1) for name, part in parts.items() if part is not None})
 
 
 class Rows:
@@ -208,13 +207,8 @@ class Rows:
         ball.box[:, :, columns] = 0.0  # what a row is filled up with does not happen
         ball.box[:, : box.shape[1], columns] = box[:, :, cut]
 
-    def batches(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, Balls]]:
-        """Yield some rows, a few at a time: where they are in ``rows``, and what they are."""
-        for at, (ball,) in self.joint(rows):
-            yield at, ball
-
-    def joint(self, *rows: np.ndarray) -> Iterator[tuple[np.ndarray, list[Balls]]]:
-        """Yield several lists of rows, of equal lengths, a few at a time, each row beside those of the other lists."""
+    def batches(self, *rows: np.ndarray) -> Iterator[tuple[np.ndarray, list[Balls]]]:
+        """Yield a few rows of each list at a time, all lists being equally long: where they are, and what they are."""
         kinds = np.zeros(len(rows[0]), dtype=np.intp)
         for some in rows:
             kinds = kinds * len(self.balls) + self.kind[some]
@@ -229,7 +223,7 @@ class Rows:
     def over(self, function: Callable[..., np.ndarray], *rows: np.ndarray) -> np.ndarray:
         """Return a number for each row, or for each of several lists: ``function(at, balls, …)`` of a few at a time."""
         found = exact(np.zeros(len(rows[0])))
-        for at, balls in self.joint(*rows):
+        for at, balls in self.batches(*rows):
             found[at] = function(at, *balls)
         return found
 
@@ -310,8 +304,9 @@ def highest_mean(ball: Balls, f: np.ndarray, guess: np.ndarray | None = None) ->
     """
     top, depth, depths = _depths(ball, f)
     w = good_w(doubles(ball.shares), doubles(depths), doubles(ball.radius), guess)
-    # Terms of one sign, with room for their rounding and that of the sum.
-    error = error_of_mean(len(f))
+    # Terms of one sign, with room for their rounding and that of the sum. In half units: 16 for the logarithm, 1 for each of
+    # its argument, p, the product and each addition, those of the visits included, and a few.
+    error = (2 * len(f) + 30) * 2.0**-53
     mean = (ball.shares * np.log1p(depths / np.where(w > 0.0, w, 1.0))).sum(axis=0) * (1.0 - error)
     gain = down(w * below(np.expm1(down(mean - ball.radius))))
     if not w.all():

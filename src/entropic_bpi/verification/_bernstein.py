@@ -84,7 +84,7 @@ def bernstein_bounds(claim: Claim, report: Report) -> Bounds:
     forgiven = _FORGIVEN * (abs(scale.shift) + scale.range.high) * claim.horizon
     slack = (min(forgiven, float(x.high - x.low)) for x in (lower, upper, width))
     ends = (float(lower.low), float(upper.high), float(width.high))
-    return Bounds(*ends, (*slack,), method.changed_choices(choices))
+    return Bounds(*ends, (*slack,), tuple(method.changed_choices(choices)))
 
 
 class _Bernstein:
@@ -150,7 +150,7 @@ class _Bernstein:
         """Return the table of all actions, (5, states, actions)."""
         low, high = np.empty((2, 5, rows.size))
         reward = Interval(reward.low.ravel(), reward.high.ravel())
-        for at, ball in self._rows(h).batches(rows.ravel() - self.claim.layer(h).start):
+        for at, (ball,) in self._rows(h).batches(rows.ravel() - self.claim.layer(h).start):
             for i, value in enumerate(self._bounds(h, ball, later[:, ball.successors], reward[at])):
                 low[i, at], high[i, at] = value.low, value.high
         return Interval(low.reshape(5, *rows.shape), high.reshape(5, *rows.shape))
@@ -223,11 +223,8 @@ class _Bernstein:
         """Return where the policy is certainly not greedy, among the states that it was seen to reach."""
         claim, sign, reached, problems = self.claim, self.scale.sign, np.array([self.claim.first_state]), list[str]()
         for h, sides in enumerate(choices):
-            own, some = (
-                (np.arange(len(reached)), claim.actions(h, reached)),
-                np.searchsorted(claim.reachable[h], reached),
-            )
-            side = sides[some]
+            own = np.arange(len(reached)), claim.actions(h, reached)
+            side = sides[np.searchsorted(claim.reachable[h], reached)]
             better = side.high[own] < side.low.max(axis=1) if sign > 0 else side.low[own] > side.high.min(axis=1)
             problems += [
                 f"a changed policy: action {own[1][i]} in state {reached[i]} at step {h - claim.random_start} is not the "

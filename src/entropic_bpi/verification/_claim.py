@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -13,9 +12,8 @@ import numpy as np
 
 from entropic_bpi.verification._file import Rejected, an_array, one_of, read
 from entropic_bpi.verification._problem import Problem
-from entropic_bpi.verification._slots import END_REWARDS, STAY_REWARDS, check_names, check_slots
+from entropic_bpi.verification._slots import END_REWARDS, SAME_REWARD, STAY_REWARDS, check_names, check_slots
 
-SAME_REWARD = 1e-9  # of the range: fixed rewards that differ by no more are one, up to rounding
 _MOST_VALUES, _CELLS = 64, 1024  # of a random reward: values kept as they are, cells of the range for more
 _MOST_VISITS = 2**62  # of all rows together, so that sums stay exact
 
@@ -99,7 +97,7 @@ class Claim(Problem):
         if not entropic and not kl:
             raise Rejected(f"EVaR and explorations are certified by the KL method alone, not by {self.method!r}")
         self.cells = None if self.stated.cells is None else self.checked_cells(self.stated.cells)
-        self.leaves = None if self.stated.cuts is None else self._read_cuts(self.stated.cuts)
+        self.leaves = [] if self.stated.cuts is None else self._read_cuts(self.stated.cuts)
         self.radii: dict[range, np.ndarray] = {}  # of the balls of each step, once they are known
 
     def check_masks(self) -> None:
@@ -164,8 +162,7 @@ class Claim(Problem):
     def leaf_batches(self) -> list[list[Leaf]]:
         """The leaves, a few at a time, so that the rows of all of them fit into memory."""
         size = max(1, _LEAF_OUTCOMES // int(self.used.sum()))
-        leaves = self.leaves or []
-        return [leaves[first : first + size] for first in range(0, len(leaves), size)]
+        return [self.leaves[first : first + size] for first in range(0, len(self.leaves), size)]
 
     def labels_of(self, law: int) -> list[int]:
         """Return the labels of a law of declared noise, otherwise the next states of a row, if these are known."""
@@ -289,20 +286,17 @@ class Claim(Problem):
         return bool((self.seen.low < self.seen.high).any())
 
     def _check_provenance(self) -> None:
-        origin, kl = self.provenance, self.method == "kl"
-        if origin.ignored != [name for name in ("stationary", "successors") if name in origin.ignored]:
+        origin, kl, ignoring = self.provenance, self.method == "kl", self.constants in ("verified", "printed")
+        ignored = [name for name in ("stationary", "successors") if ignoring and name in origin.ignored]
+        if origin.ignored != ignored:
+            raise Rejected(f"provenance.ignored must name what the constants ignore in order: {origin.ignored!r:.80}")
+        declared_start = self.random_start and self.start is not None
+        if not kl and (self.noise or self.max_successors or self.discount or declared_start):
             raise Rejected(
-                f"provenance.ignored must name 'stationary', 'successors' in order, got {origin.ignored!r:.80}"
+                f"method {self.method!r} makes no use of noise, max_successors, discount or a declared start"
             )
-        if not kl and (self.noise or self.max_successors or (self.random_start and self.start is not None)):
-            raise Rejected(f"method {self.method!r} makes no use of noise, max_successors or a declared start")
-        ignoring = self.constants in ("verified", "printed")
         if ignoring and (self.stationary or self.successors != "unknown"):
             raise Rejected(f"constants {self.constants!r} use neither stationary transitions nor declared successors")
-        if origin.ignored and not ignoring:
-            raise Rejected(
-                "provenance.ignored must be empty: constants 'verified' and 'printed' alone ignore declarations"
-            )
         if origin.rewards is not None and (not kl or self.random_rewards):
             raise Rejected("only the KL method certifies for other rewards, and not for random ones")
         if origin.preregistration is not None and not re.fullmatch("[0-9a-f]{64}", origin.preregistration):
@@ -339,15 +333,9 @@ class Claim(Problem):
             owner, slots, key, times = (part[~taken] for part in (owner, slots, key, times))
         else:
             extra[at[taken]] = False
-        owner = np.concatenate([owner, seen.rows[extra] - layer.start])
-        nothing = np.zeros(len(key))
-        columns = (
-            np.concatenate([key % (n + 1), seen.successors[extra]]),
-            np.concatenate([slots, np.full(extra.sum(), -1)]),
-            np.concatenate([times, seen.times[extra]]),
-            np.concatenate([nothing, seen.low[extra]]),
-            np.concatenate([nothing, seen.high[extra]]),
-        )
+        listed = owner, key % (n + 1), slots, times, *np.zeros((2, len(key)))
+        found = seen.rows - layer.start, seen.successors, np.full(len(mine), -1), *seen[2:]
+        owner, *columns = (np.concatenate([one, other[extra]]) for one, other in zip(listed, found, strict=True))
         happened = columns[2] > 0
         complete = np.bincount(owner, happened, count) == self.most[layer.start : layer.stop]
         left = np.flatnonzero(happened | ~complete[owner])
@@ -356,11 +344,8 @@ class Claim(Problem):
 
     def paid(self, outcomes: Outcomes, step: int) -> tuple[np.ndarray, np.ndarray]:
         """Return between what each outcome pays, where rewards are fixed and the next state decides."""
-        lows, highs = (
-            table[step if len(table) > 1 else 0][outcomes.slots] for table in (self.slot_low, self.slot_high)
-        )
-        known = outcomes.slots < 0
-        return np.where(known, outcomes.low, lows), np.where(known, outcomes.high, highs)
+        at, known = (step if len(self.slot_low) > 1 else 0, outcomes.slots), outcomes.slots < 0
+        return np.where(known, outcomes.low, self.slot_low[at]), np.where(known, outcomes.high, self.slot_high[at])
 
 
 def _together(seen: Seen) -> Seen:
@@ -390,15 +375,14 @@ def _rank(keys: np.ndarray) -> np.ndarray:
     return rank
 
 
-@dataclass(frozen=True)
-class Bounds:
+class Bounds(NamedTuple):
     """What the counts imply. ``slack`` (lower, upper, gap) is by how much a claim may differ and be called rounded."""
 
     lower: float
     upper: float
     gap: float
     slack: tuple[float, ...] = (0.0, 0.0, 0.0)
-    problems: list[str] = field(default_factory=list)
+    problems: tuple[str, ...] = ()
 
     def not_implied(self, claim: Claim) -> list[str]:
         """Return the parts of the claim that go beyond the bounds."""

@@ -18,11 +18,10 @@ import numpy as np
 from entropic_bpi.verification._claim import Bounds, Claim, Outcomes
 from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, above, down, up
-from entropic_bpi.verification._kl import KLRecursion, Report
+from entropic_bpi.verification._kl import SMALLEST_EXPONENT, KLRecursion, Report
 
 _MOST_LISTED = 12  # seen successors of which all sets are listed
 _ROOM = 1.0 + 2.0**-44  # more than a dozen correctly rounded operations lose, all of one sign
-_SMALLEST_EXPONENT = 1e-5
 
 
 class _Group(NamedTuple):
@@ -61,7 +60,7 @@ def explored_gap(claim: Claim) -> float:
         raise Rejected("the bound for all rewards is not used with action masks")
     low, high = claim.reward_range
     spread, size = float(up(claim.horizon * up(high - low))), abs(claim.beta)
-    b = max(size, _SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0)
+    b = max(size, SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0)
     bound = _bound(size, b, Estimated(claim).deviation(b, high - low), spread)
     # What is lost at a tiny β is at most what is lost at b and this more.
     lifted = float(up((b - size) * spread * spread / 8.0)) * _ROOM
@@ -149,8 +148,7 @@ def _groups(outcomes: Outcomes, radius: np.ndarray) -> list[_Group]:
     owner = np.repeat(np.arange(len(radius)), outcomes.sizes)
     happened = outcomes.times > 0
     seen = np.bincount(owner[happened], minlength=len(radius))
-    order = np.argsort(owner[happened], kind="stable")
-    to, times = outcomes.successors[happened][order], outcomes.times[happened][order]
+    to, times = outcomes.successors[happened], outcomes.times[happened]
     begin, groups = np.cumsum(seen) - seen, []
     for size in np.unique(seen[seen > 0]).tolist():
         rows = np.flatnonzero(seen == size)

@@ -67,15 +67,6 @@ def below(x: Numbers) -> Numbers:
     return down(x - np.abs(x) * _ULPS)
 
 
-def error_of_mean(terms: int) -> float:
-    """The relative error of Σ p log(…) over so many terms of one sign, rounded up.
-
-    In half units: 16 for the logarithm, 1 for each of its argument, p, the product and each addition, those of the visits
-    included, and a few.
-    """
-    return (2 * terms + 30) * _HALF_UNIT
-
-
 def double_above(x: Any) -> float:
     """The smallest double that is not below a fraction."""
     nearest = float(x)

@@ -25,7 +25,7 @@ from entropic_bpi.verification._intervals import (
 )
 from entropic_bpi.verification._pairs import PairCertificate, Sheet, other_action, same_action
 
-_SMALLEST_EXPONENT = 1e-5  # of |β|·range; below, a nearby β is used and the claim widened
+SMALLEST_EXPONENT = 1e-5  # of |β|·range; below, a nearby β is used and the claim widened
 
 Report = Callable[[], object]  # called after each step
 
@@ -37,8 +37,8 @@ def nearby_beta(claim: Claim, stated: float) -> tuple[float, Fraction]:
     exponent = abs(beta) * spread
     if exponent > LARGEST_EXPONENT * (1.0 + 1e-9):
         raise Rejected(f"|beta| times the range of the return is {exponent:.6g}, beyond {LARGEST_EXPONENT:g}")
-    if exponent < _SMALLEST_EXPONENT:
-        beta = math.copysign(_SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0, beta)
+    if exponent < SMALLEST_EXPONENT:
+        beta = math.copysign(SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0, beta)
     # V_β grows with β, by at most |β - β'| range² / 8 (Hoeffding's lemma).
     return beta, abs(Fraction(beta) - Fraction(stated)) * (Fraction(high) - Fraction(low)) ** 2 * longest**2 / 8
 
@@ -47,10 +47,9 @@ def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> 
     """Bounds on the policy's value, the optimum and the gap at risk parameter ``stated``, the gap by ``test`` if any."""
     beta, bias = nearby_beta(claim, stated)
     method = KLRecursion(claim, beta, None if test == "boxes" else test)
-    (lower,), (upper,), (gap,) = method.bounds(report)
+    (lower,), (upper,), (gap,) = (bound.tolist() for bound in method.bounds(report))
     if test == "boxes":
         gap = max(method.gap_on(leaves, report) for leaves in claim.leaf_batches)
-    lower, upper, gap = float(lower), float(upper), float(gap)
     if not all(map(math.isfinite, (lower, upper, gap))):
         raise Rejected("the bounds cannot be computed: they are not finite")
     offsets = [Fraction(claim.reward_range[0]) * duration for duration in claim.durations]
@@ -169,7 +168,7 @@ class KLRecursion:
     def following(self, h: int, rows: np.ndarray) -> np.ndarray:
         """Return the states to which some rows of planned step ``h`` can lead."""
         found = np.zeros(self.claim.n_states + 1, dtype=bool)
-        for _, ball in self.rows(h).batches(rows):
+        for _, (ball,) in self.rows(h).batches(rows):
             found[ball.successors] = True
         return self.claim.reachable[h + 1] if found[-1] and h + 1 < self.claim.steps else np.flatnonzero(found)
 
@@ -229,8 +228,7 @@ class KLRecursion:
 
     def _strength(self, step: int) -> Interval:
         """β, or βγ^h."""
-        discount = self.claim.discount
-        return Interval.of(self.beta) if discount is None else discount.power(step) * self.beta
+        return Interval.of(self.beta) if self.claim.discount is None else self.claim.power(step) * self.beta
 
     def _weights(self, outcomes: Outcomes, layer: range, step: int) -> Interval:
         """Bounds on e^{βr} of each outcome."""
@@ -349,7 +347,7 @@ class KLRecursion:
         for some in (best, ~best):
             at = np.nonzero(some & (first > worst[:, :, None]) & (worst < plain)[:, :, None])
             if at[0].size:
-                np.maximum.at(worst, at[:2], self.deviations(h, rows, gains, at, chosen, later, first[at]))
+                np.maximum.at(worst, at[:2], self.deviations(h, states, at, later, first[at]))
         now.ratio[:, states] = np.maximum(exact(1.0), np.minimum(plain, worst))
 
     def same(self, h: int, rows: np.ndarray, later: Sheet) -> np.ndarray:
@@ -363,17 +361,11 @@ class KLRecursion:
         return np.maximum(exact(1.0), self.rows(h).over(ratios, rows.ravel())).reshape(rows.shape)
 
     def deviations(
-        self,
-        h: int,
-        rows: np.ndarray,
-        gains: Interval,
-        at: tuple[np.ndarray, ...],
-        chosen: np.ndarray,
-        later: Sheet,
-        known: np.ndarray,
+        self, h: int, states: np.ndarray, at: tuple[np.ndarray, ...], later: Sheet, known: np.ndarray
     ) -> np.ndarray:
         """Return the ratios where another action is optimal, at (part, state, action), not above ``known``."""
-        policy = (*at[:2], chosen[at[1]])
+        chosen = self.claim.actions(h, states)
+        rows, gains, policy = self.numbers(h, states), self.gains(h, states), (*at[:2], chosen[at[1]])
         over, under = (at, policy) if self.sign > 0 else (policy, at)
         apart, limit = up(gains.high[over[1:]] / gains.low[under[1:]]), self.limit(h)
 
@@ -383,4 +375,6 @@ class KLRecursion:
         return self.rows(h).over(ratios, rows[over], rows[under])
 
     def over(self, optimistic: np.ndarray, pessimistic: np.ndarray) -> np.ndarray:
-        return up(optimistic / pessimistic) if self.sign > 0 else up(pessimistic / optimistic)
+        """Return the ratio of bounds on the side of the optimum and of the policy, or its inverse for β < 0."""
+        most, least = (optimistic, pessimistic) if self.sign > 0 else (pessimistic, optimistic)
+        return np.where((least > 0.0) & (most < math.inf), up(most / least), exact(math.inf))

@@ -42,13 +42,11 @@ from entropic_bpi.verification._claim import Bounds, Claim, Outcomes
 from entropic_bpi.verification._file import Rejected, an_array, one_of
 from entropic_bpi.verification._intervals import Interval, double, double_above, double_below, down, exact, toward, up
 from entropic_bpi.verification._kl import KLRecursion, Report, bounds_at, nearby_beta
-from entropic_bpi.verification._pairs import largest_average, most_of, tally_in
+from entropic_bpi.verification._pairs import CORNERS, KNOWN, largest_average, most_of, tally_in
 
 _SLACK = 1e-9
 _AT_ONCE = 2**18  # outcomes and thresholds that are worked on together
 _MOST_ENTRIES = 50_000_000
-_CORNERS = 3  # of the successors of two rows, those that are tried at both ends
-_KNOWN = 1e-9  # a relative value known to this precision is not tried at both ends
 _UNBOUNDED = ("entropic", "below", "above")  # measures of any number; others have a level between 0 and 1
 
 
@@ -120,14 +118,16 @@ class _Table(NamedTuple):
         return np.where(index < self.first, 0.0, np.where(index > self.last, beyond, inside))
 
 
-class Law:
-    """The bounds of the law of the return of the policy of a claim."""
+class Law(KLRecursion):
+    """The bounds of the law of the return of the policy of a claim; what an outcome pays is rounded to steps, both ways."""
 
     def __init__(self, claim: Claim, step: float, report: Report) -> None:
+        super().__init__(claim, 1.0, None)
         if claim.random_rewards:
             raise Rejected("of random rewards no tails are known")
         self.step, self.slack = step, _SLACK * (claim.steps + 1)
-        table = _Recursion(claim, step).table(report)
+        table = self._recursion(report)
+        self.outcomes.clear()  # the rows are not needed any more
         self.first = table.first
         below, above, short, long = table.bounds[:, claim.first_state]
         self.thresholds = (table.first + np.arange(len(below))) * step
@@ -167,18 +167,10 @@ class Law:
             high = min(up(self.thresholds - down(self.short / number)).max(), self.thresholds[-1])
         return float(down(low)), float(up(high))
 
-
-class _Recursion(KLRecursion):
-    """The tables, by the balls of the KL method; what an outcome pays is kept in steps, rounded down and up."""
-
-    def __init__(self, claim: Claim, step: float) -> None:
-        super().__init__(claim, 1.0, None)
-        self.step = step
-
     def _in_steps(self, low: np.ndarray, high: np.ndarray, step: int) -> Interval:
         ends = Interval(low, high)
         if self.claim.discount is not None:
-            ends = self.claim.discount.power(step) * ends
+            ends = self.claim.power(step) * ends
         return Interval(np.floor(ends.low / self.step + _SLACK), np.ceil(ends.high / self.step - _SLACK))
 
     def _weights(self, outcomes: Outcomes, layer: range, step: int) -> Interval:
@@ -190,18 +182,17 @@ class _Recursion(KLRecursion):
     def _own(self, h: int, states: np.ndarray) -> Iterator[tuple[np.ndarray, Balls]]:
         """Yield the rows of the policy; ``low`` and ``high`` of a ball are what its outcomes pay, in steps."""
         claim, step = self.claim, h - self.claim.random_start
-        for at, ball in self.rows(h).batches(self._own_rows(h, states)):
-            if claim.rewards is None and step >= 0:
-                yield at, ball
-                continue
-            known, own = np.zeros(len(at)), (np.arange(len(at)), claim.actions(h, states[at]))
-            if step >= 0:
-                known = claim.rewards_at(h, states[at])[own]
-            paid = self._in_steps(known, known, max(step, 0))
-            low, high = (np.broadcast_to(end, ball.successors.shape) for end in (paid.low, paid.high))
-            yield at, replace(ball, low=low, high=high)
+        rewards, own = claim.rewards_at(h, states), (np.arange(len(states)), claim.actions(h, states))
+        known = np.zeros(len(states)) if rewards is None else rewards[own]
+        paid = self._in_steps(known, known, max(step, 0))
+        for at, (ball,) in self.rows(h).batches(self._own_rows(h, states)):
+            if claim.rewards is not None or step < 0:
+                low, high = (np.broadcast_to(end[at], ball.successors.shape) for end in (paid.low, paid.high))
+                ball = replace(ball, low=low, high=high)
+            yield at, ball
 
-    def table(self, report: Report) -> _Table:
+    def _recursion(self, report: Report) -> _Table:
+        """Return the table of the first step; that of each step comes from the next one's."""
         claim, steps = self.claim, [np.array([self.claim.first_state])]
         for h in range(claim.steps - 1):
             steps.append(self.following(h, self._own_rows(h, steps[-1])))
@@ -266,9 +257,7 @@ class _Ratio(KLRecursion):
         for h in reversed(range(claim.steps)):
             states, tables = claim.reachable[h], np.ones((3, claim.n_states + 1))
             every, mine, base = np.arange(len(states)), self.one.actions(h, states), claim.actions(h, states)
-            visits = np.empty(len(states))
-            for at, ball in self.rows(h).batches(self.numbers(h, states)[0, every, base]):
-                visits[at] = ball.visits
+            visits = self.rows(h).over(lambda _, ball: ball.visits, self.numbers(h, states)[0, every, base])
             k = np.full(len(states), np.argmax(visits))
             ref, own, ones = (k, base[k]), (every, base), np.ones_like(self.gain)
             low, high = down(1.0 / self._over(h, ref, own, ones)), self._over(h, own, ref, ones)
@@ -285,7 +274,7 @@ class _Ratio(KLRecursion):
         """Yield rows, some at a time: where they are, their balls, and the ends of e^{βr}."""
         states = self.claim.reachable[h]
         rows, gains = self.numbers(h, states)[0], self.gains(h, states)
-        for at, balls in self.rows(h).joint(*(rows[place] for place in places)):
+        for at, balls in self.rows(h).batches(*(rows[place] for place in places)):
             paid = [gains[place[0][at], place[1][at]] for place in places]
             yield at, [(ball, gain * Interval(ball.low, ball.high)) for ball, gain in zip(balls, paid, strict=True)]
 
@@ -304,9 +293,9 @@ class _Ratio(KLRecursion):
         ratios = np.zeros(len(over[0]))
         for at, ((top, most), (bottom, least)) in self._sides(h, over, under):
             to = bottom.successors
-            open_ends = (to < self.claim.n_states) & ~(self.high[to] <= self.low[to] * (1.0 + _KNOWN))
+            open_ends = (to < self.claim.n_states) & ~(self.high[to] <= self.low[to] * (1.0 + KNOWN))
             both = (top.successors[:, None] == to).any(axis=0) & open_ends
-            tried = most_of(np.where(both, tally_in(top, to) + tally_in(bottom, to) + 1.0, 0.0), to, _CORNERS)
+            tried = most_of(np.where(both, tally_in(top, to) + tally_in(bottom, to) + 1.0, 0.0), to, CORNERS)
             tried = tried[(tried >= 0).any(axis=1)]
             for corner in product((self.low, self.high), repeat=len(tried)):
                 above, below = self.high[top.successors], self.low[to]
@@ -333,21 +322,19 @@ def check_appraisal(content: SimpleNamespace, claim: Claim, report: Report) -> l
         raise Rejected("table states a measure of a policy twice")
     problems = []
     for row in content.table:
-        name, measure, lower, upper = row.policy, row.measure, row.lower, row.upper
-        own = policies[one_of("table.policy", name, tuple(policies))]
-        kind, number = _read_measure(measure)
-        implied, by_risk = (-math.inf, math.inf), kind in ("mean", "entropic", "evar")
-        if by_risk:
-            implied = _risk_bounds(own, kind, number, cells.get((name, measure), []), report)
+        own, (kind, number) = policies[one_of("table.policy", row.policy, tuple(policies))], _read_measure(row.measure)
+        what, implied = f"{row.measure} of {row.policy}", (-math.inf, math.inf)
+        if kind in ("mean", "entropic", "evar"):
+            implied = _risk_bounds(own, kind, number, cells.get((row.policy, row.measure), []), report)
         elif content.step is None:
-            raise Rejected(f"step is needed for the measure {measure!r}")
-        is_implied = lower <= implied[0] and implied[1] <= upper
-        if content.step is not None and (not by_risk or (kind == "mean" and not is_implied)):
-            if name not in laws:
-                laws[name] = Law(own, content.step, report)
-            least, most = laws[name].bounds_of(kind, number)
-            implied = max(implied[0], least), min(implied[1], most)
-        problems += _not_implied(f"{measure} of {name}", row, implied)
+            raise Rejected(f"step is needed for the measure {row.measure!r}")
+        wrong = _not_implied(what, row, implied)
+        if wrong and content.step is not None and kind not in ("entropic", "evar"):
+            if row.policy not in laws:
+                laws[row.policy] = Law(own, content.step, report)
+            least, most = laws[row.policy].bounds_of(kind, number)
+            wrong = _not_implied(what, row, (max(implied[0], least), min(implied[1], most)))
+        problems += wrong
     for row in content.differences:
         one, other = (policies[one_of("differences.policy", name, tuple(policies))] for name in (row.policy, row.other))
         kind, number = _read_measure(row.measure)
@@ -359,15 +346,11 @@ def check_appraisal(content: SimpleNamespace, claim: Claim, report: Report) -> l
 
 def _not_implied(name: str, row: SimpleNamespace, implied: tuple[float, float]) -> list[str]:
     """Return which ends of a stated interval do not follow; written so that no bound that is not a number implies one."""
-    ends = (
-        ("least", row.lower, implied[0], row.lower <= implied[0]),
-        ("most", row.upper, implied[1], row.upper >= implied[1]),
-    )
-    return [
-        f"{name}: at {word} {said!r} is stated, but the counts imply only {bound!r}"
-        for word, said, bound, holds in ends
-        if not holds
-    ]
+    problems = []
+    for word, side, said, bound in (("least", -1, row.lower, implied[0]), ("most", 1, row.upper, implied[1])):
+        if not side * said >= side * bound:
+            problems.append(f"{name}: at {word} {said!r} is stated, but the counts imply only {bound!r}")
+    return problems
 
 
 def _read_policies(given: Any, claim: Claim) -> dict[str, Claim]:
@@ -402,9 +385,7 @@ def _check_learned(own: Claim, kind: str, number: float) -> None:
         raise Rejected(f"random rewards were not learned for the measure {kind} {number:g}")
 
 
-def _risk_bounds(
-    own: Claim, kind: str, number: float, cells: list[SimpleNamespace], report: Report
-) -> tuple[float, float]:
+def _risk_bounds(own: Claim, kind: str, number: float, cells: list[Any], report: Report) -> tuple[float, float]:
     """Return bounds of the entropic value, or of the entropic value at risk, of a policy."""
     _check_learned(own, kind, number)
     if kind != "evar":

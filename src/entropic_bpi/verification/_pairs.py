@@ -27,8 +27,8 @@ Pairs = tuple[np.ndarray, np.ndarray]  # numbers of occupied states, and actions
 _MAX_SHARED = 3  # successors of both actions; every corner of their values is tried
 _UNITS = 4e-16
 _MOST_STEPS = 60
-_CORNERS = 3  # of the base's successors, those that are tried at both ends
-_KNOWN = 1e-9  # a relative value known to this precision is not tried at both ends
+CORNERS = 3  # of the base's successors, those that are tried at both ends
+KNOWN = 1e-9  # a relative value known to this precision is not tried at both ends
 _TINY = 1e-300  # more than what sums lose when they are not normal numbers
 _SMALLEST_SPARE = 1e-12  # shares that differ by less are the same
 _MOST_PAIRS = 4_000_000  # of outcomes of the policy's rows, at all steps together; the library stops at half of that
@@ -239,8 +239,8 @@ class Side:
 
 def _tried(base: Side, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Return successors whose relative value is not known: those seen most often, the lowest of ties; -1 for none."""
-    score = np.where(base.first & (high > low * (1.0 + _KNOWN)), base.tally + 1.0, 0.0)
-    return most_of(score, base.to, _CORNERS)
+    score = np.where(base.first & (high > low * (1.0 + KNOWN)), base.tally + 1.0, 0.0)
+    return most_of(score, base.to, CORNERS)
 
 
 def _moves(other: Side, base: Side, ref: np.ndarray, theirs: np.ndarray, mine: np.ndarray) -> list[np.ndarray]:
@@ -278,11 +278,6 @@ class PairCertificate:
         self.later = Relations(np.zeros(self.claim.n_states + 1, dtype=np.intp), *exact(np.ones((2, 1, 1))))
         self.rho = exact(np.ones(self.claim.n_states + 1))
 
-    def _over(self, optimistic: np.ndarray, pessimistic: np.ndarray) -> np.ndarray:
-        """Return the ratio of bounds on the side of the optimum and of the policy, or its inverse for β < 0."""
-        most, least = (optimistic, pessimistic) if self.sign > 0 else (pessimistic, optimistic)
-        return np.where((least > 0.0) & (most < math.inf), up(most / least), exact(math.inf))
-
     def _occupied(self) -> list[np.ndarray]:
         """Return where the policy, or a deviation that is not ruled out at once, can be at each step."""
         claim, steps, work = self.claim, [np.array([self.claim.first_state])], 0
@@ -291,7 +286,7 @@ class PairCertificate:
             played, own = self._first(h, states) > 1.0, (np.arange(len(states)), claim.actions(h, states))
             played[own] = True
             rows = self.method.numbers(h, states)[0]
-            work += sum(int(ball.sizes.sum()) for _, ball in self.method.rows(h).batches(rows[own])) ** 2
+            work += sum(int(ball.sizes.sum()) for _, (ball,) in self.method.rows(h).batches(rows[own])) ** 2
             if work > _MOST_PAIRS:
                 raise Rejected(f"the pair certificate is about more than {_MOST_PAIRS} pairs of outcomes")
             steps.append(self.method.following(h, rows[played]))
@@ -303,7 +298,7 @@ class PairCertificate:
 
     def _first(self, h: int, states: np.ndarray) -> np.ndarray:
         """Return what the absolute bounds say of actions over the policy."""
-        return self._over(self._optimistic(h, states), self.steps[h].policy[0, states][:, None])
+        return self.method.over(self._optimistic(h, states), self.steps[h].policy[0, states][:, None])
 
     def go_back(self, h: int) -> None:
         """Replace the relations of step h + 1 by those of step ``h``."""
@@ -314,13 +309,13 @@ class PairCertificate:
         x, y = np.repeat(np.arange(many), many), np.tile(np.arange(many), many)
         z, w = (x, y) if self.sign > 0 else (y, x)
         optimum, policy, top = sheet.optimum[0, states], sheet.policy[0, states], sheet.top[0, states]
-        plain = self._over(optimum[z], policy[w])
+        plain = self.method.over(optimum[z], policy[w])
         apart = self.apart = exact(np.ones(many * many))
-        known, at = self._over(top[x], policy[y]) if self.sign > 0 else plain, np.flatnonzero(x != y)
+        known, at = self.method.over(top[x], policy[y]) if self.sign > 0 else plain, np.flatnonzero(x != y)
         apart[at] = self._bounds(h, (x[at], own[x[at]]), (y[at], own[y[at]]), self.later.d, known[at])
         worst = apart.copy()
         for a in range(times.shape[1]):
-            known = np.minimum(self._over(self._optimistic(h, states)[z, a], policy[w]), up(times[z, a] * apart))
+            known = np.minimum(self.method.over(self._optimistic(h, states)[z, a], policy[w]), up(times[z, a] * apart))
             at = np.flatnonzero((x != y) & (times[z, a] > 1.0) & (known > worst))
             if at.size:
                 other, mine = (z[at], np.full(at.size, a)), (w[at], own[w[at]])
@@ -337,7 +332,7 @@ class PairCertificate:
 
     def _sides(self, h: int, *pairs: Pairs) -> Iterator[tuple[np.ndarray, list[Side]]]:
         numbers, gains = self.method.numbers(h, self.occupied[h]), self.method.gains(h, self.occupied[h])
-        for at, balls in self.method.rows(h).joint(*(numbers[0][pair] for pair in pairs)):
+        for at, balls in self.method.rows(h).batches(*(numbers[0][pair] for pair in pairs)):
             yield at, [Side(ball, gains[s[at], a[at]]) for ball, (s, a) in zip(balls, pairs, strict=True)]
 
     def _bounds(self, h: int, over: Pairs, under: Pairs, table: np.ndarray, known: np.ndarray) -> np.ndarray:
@@ -389,7 +384,7 @@ class PairCertificate:
             for i, move in enumerate(moves):
                 value = np.where(move > 0.0, move * moved * toward_other, exact(0.0)).sum(axis=1)
                 f = toward(other.weights(sign) * (value * (1.0 + sign * slack) + sign * _TINY), sign)
-                worst[i] = np.maximum(worst[i], self._over(extreme_mean(other.ball, f, sign), mean))
+                worst[i] = np.maximum(worst[i], self.method.over(extreme_mean(other.ball, f, sign), mean))
         return np.minimum.reduce([known, *worst])
 
     def _with_one_label(
@@ -422,14 +417,13 @@ class PairCertificate:
         states, sheet, later, method = self.occupied[h], self.steps[h], copy(self.steps[h + 1]), self.method
         later.ratio = self.rho[None]  # the ratios of the gap certificate, with those of this one
         chosen, first = self.claim.actions(h, states), self._first(h, states)
-        doubtful = self._over(sheet.optimum[0, states], sheet.policy[0, states]) > 1.0
+        doubtful = self.method.over(sheet.optimum[0, states], sheet.policy[0, states]) > 1.0
         times, mine = exact(np.ones(first.shape)), np.flatnonzero(doubtful)
         times[mine, chosen[mine]] = self._same(h, mine, chosen[mine], later)
         first[np.arange(len(states)), chosen] = 1.0
         s, a = np.nonzero(doubtful[:, None] & (first > 1.0))
         if len(s):
-            rows, gains, at = method.numbers(h, states), method.gains(h, states), (np.zeros_like(s), s, a)
-            times[s, a] = method.deviations(h, rows, gains, at, chosen, later, first[s, a])
+            times[s, a] = method.deviations(h, states, (np.zeros_like(s), s, a), later, first[s, a])
             left = times[s, a] > 1.0
             s, a = s[left], a[left]
             over, under = ((s, a), (s, chosen[s])) if self.sign > 0 else ((s, chosen[s]), (s, a))

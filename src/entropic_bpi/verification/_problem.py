@@ -21,39 +21,6 @@ _LARGEST_RETURN, _SMALLEST_RANGE = 1e150, 1e-150
 _SHARED_SLOTS = 64
 
 
-class Discount:
-    """Discounted returns that never end: γ, its powers between two fractions, and what comes after the last step."""
-
-    def __init__(self, gamma: float, horizon: int) -> None:
-        self.gamma, self.horizon = gamma, horizon
-
-    @cached_property
-    def powers(self) -> list[tuple[Fraction, Fraction]]:
-        """Around γ^h for h from 0 to the horizon."""
-        up, down = self.gamma.as_integer_ratio()
-        below, above = [1 << _BITS], [1 << _BITS]
-        for _ in range(self.horizon):
-            below.append(below[-1] * up // down)
-            above.append(-(-above[-1] * up // down))
-        return [(Fraction(a, 1 << _BITS), Fraction(b, 1 << _BITS)) for a, b in zip(below, above, strict=True)]
-
-    @cached_property
-    def duration(self) -> tuple[Fraction, Fraction]:
-        """Around what a reward of 1 at every step before the horizon adds up to."""
-        below, above = zip(*self.powers[:-1], strict=True)
-        return sum(below, Fraction(0)), sum(above, Fraction(0))
-
-    def tail(self, low: float, high: float) -> tuple[Fraction, Fraction]:
-        """Between what rewards from ``low`` to ``high`` add up to after the horizon."""
-        shares = [power / (1 - Fraction(self.gamma)) for power in self.powers[-1]]
-        return min(Fraction(low) * share for share in shares), max(Fraction(high) * share for share in shares)
-
-    def power(self, step: int) -> Interval:
-        """γ^h."""
-        least, most = self.powers[step]
-        return Interval(Interval.of(least).low, Interval.of(most).high)
-
-
 class Problem:
     """A problem, checked for shape and kept as arrays.
 
@@ -68,7 +35,7 @@ class Problem:
         self.beta: float = math.nan if given.beta is None else given.beta
         self.start, self.stationary, self.successors = given.start, given.stationary, given.successors
         self.state_names, self.action_names, self.known_reward = given.state_names, given.action_names, given.reward
-        self.max_states, self.max_successors = given.max_states, given.max_successors
+        self.max_states, self.max_successors, self.discount = given.max_states, given.max_successors, given.discount
         self.explored: Any = None if given.explored is None else (given.explored.betas, given.explored.rewards)
         self._check_start_and_risk(given.beta)
         # An artificial step leads to the first state: one of several, one that is always the same, or any.
@@ -92,11 +59,6 @@ class Problem:
         low, high = self.reward_range
         if 0.0 < high - low < _SMALLEST_RANGE or not max(-low, high) * self.horizon <= _LARGEST_RETURN:
             raise Rejected(f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles")
-        self.discount = None if given.discount is None else Discount(given.discount, self.horizon)
-        # Between what a reward of 1 at every step adds up to, and what follows after the horizon.
-        self.durations, self.tail = (Fraction(self.horizon),) * 2, (Fraction(0), Fraction(0))
-        if self.discount is not None:
-            self.durations, self.tail = self.discount.duration, self.discount.tail(low, high)
         # Returns may miss their declared range by the rounding of sums.
         self.return_range, self.return_room = given.return_range, 1e-9 * ((high - low) * self.horizon)
         least, most = self.return_range or (0.0, 0.0)
@@ -157,9 +119,8 @@ class Problem:
         low, high = self.reward_range
         if low == high:
             return [1.0]
-        lams, root = [LARGEST_EXPONENT * (1.0 - 1e-12) / ((high - low) * self.horizon)], 2.0
-        for _ in range(4):
-            root = math.sqrt(root)
+        root = math.sqrt(math.sqrt(math.sqrt(math.sqrt(2.0))))
+        lams = [LARGEST_EXPONENT * (1.0 - 1e-12) / ((high - low) * self.horizon)]
         while len(lams) < _DECLARED_LAMS:
             lams.append(lams[-1] / root)
         return lams[::-1]
@@ -193,6 +154,35 @@ class Problem:
     def declared_range(self) -> tuple[float, float]:
         """Where the rewards of a black box lie."""
         return float(self.slot_low[0, 0]), float(self.slot_high[0, 0])
+
+    @cached_property
+    def powers(self) -> list[tuple[Fraction, Fraction]]:
+        """Around what a reward counts at each step, and after the last one: γ^h where returns are discounted."""
+        up, down = (self.discount or 1.0).as_integer_ratio()
+        below, above = [1 << _BITS], [1 << _BITS]
+        for _ in range(self.horizon):
+            below.append(below[-1] * up // down)
+            above.append(-(-above[-1] * up // down))
+        return [(Fraction(a, 1 << _BITS), Fraction(b, 1 << _BITS)) for a, b in zip(below, above, strict=True)]
+
+    @cached_property
+    def durations(self) -> tuple[Fraction, Fraction]:
+        """Around what a reward of 1 at every step before the horizon adds up to."""
+        below, above = zip(*self.powers[:-1], strict=True)
+        return sum(below, Fraction(0)), sum(above, Fraction(0))
+
+    @cached_property
+    def tail(self) -> tuple[Fraction, Fraction]:
+        """Between what rewards add up to after the horizon, where discounted returns never end."""
+        if self.discount is None:
+            return Fraction(0), Fraction(0)
+        shares, (low, high) = [power / (1 - Fraction(self.discount)) for power in self.powers[-1]], self.reward_range
+        return min(Fraction(low) * share for share in shares), max(Fraction(high) * share for share in shares)
+
+    def power(self, step: int) -> Interval:
+        """What a reward counts at a step."""
+        least, most = self.powers[step]
+        return Interval(Interval.of(least).low, Interval.of(most).high)
 
     @cached_property
     def most(self) -> np.ndarray:

@@ -25,16 +25,17 @@ if TYPE_CHECKING:
 
 # A step of a black box may end with up to 8 different rewards and lead back to the same state with up to 2.
 END_REWARDS, STAY_REWARDS = 8, 2
-_SAME_REWARD = 1e-9  # of the range of rewards: what differs by no more is rounded
-
-Partition = tuple[frozenset[int], ...]
+SAME_REWARD = 1e-9  # of the range: fixed rewards that differ by no more are one, up to rounding
 
 
 class Ball(NamedTuple):
     """A law, and classes of its labels in the order of their smallest labels."""
 
     law: int
-    classes: Partition
+    classes: tuple[frozenset[int], ...]
+
+
+Tallies = dict[tuple[Ball, frozenset[int]], int]  # of the classes of balls
 
 
 def _is_finer(fine: Ball, coarse: Ball) -> bool:
@@ -114,7 +115,7 @@ class Noise:
         paid = np.where((low == high).all(axis=0), low[0], np.nan) if len(low) == 1 else np.full(len(slots), np.nan)
         order = np.lexsort((paid, problem.slot_successor[slots], owner))
         owner, to, paid = owner[order], problem.slot_successor[slots][order], paid[order]
-        same = _SAME_REWARD * (problem.reward_range[1] - problem.reward_range[0])
+        same = SAME_REWARD * (problem.reward_range[1] - problem.reward_range[0])
         close = (owner[1:] == owner[:-1]) & (to[1:] == to[:-1]) & ~(np.diff(paid) > 2 * same)
         problem.refuse(close, owner, "noise: outcomes of {} cannot be told apart")
 
@@ -155,9 +156,7 @@ class Noise:
         known = np.where((own > 0) & claim.black_box, -1, slots)
         return claim.used[pairs], claim.slot_successor[slots], known, times, low, high
 
-    def _told(
-        self, claim: Claim, shown: dict[tuple[Ball, frozenset[int]], int]
-    ) -> dict[tuple[Ball, frozenset[int]], int]:
+    def _told(self, claim: Claim, shown: Tallies) -> Tallies:
         """Return the counts of each ball by the labels that were observed; ``shown`` are those that outcomes alone tell."""
         drawn, visits = np.split(claim.drawn, np.cumsum(self.sizes)[:-1]), claim.seen.between(0, len(self.balls))
         for law, labels in enumerate(drawn):
@@ -170,7 +169,7 @@ class Noise:
 
     def _explaining(self, claim: Claim, row: int, y: int, least: float, most: float) -> int:
         """Return which of its slots explains what was seen of a pair."""
-        same = _SAME_REWARD * (claim.reward_range[1] - claim.reward_range[0])
+        same = SAME_REWARD * (claim.reward_range[1] - claim.reward_range[0])
         for at in range(claim.used[row]):
             slot = claim.begin[row] + at
             low, high = claim.slot_low[:, slot], claim.slot_high[:, slot]

@@ -67,5 +67,5 @@ def verify(certificate_or_path: Any) -> Verification:
         return Verification(False, *nothing, [str(reason)])
     except Exception as error:  # whatever a hostile file provokes, it is not verified
         return Verification(False, *nothing, [f"the bounds cannot be computed: {error!r}"])
-    problems += bounds.problems + bounds.not_implied(claim)
+    problems += [*bounds.problems, *bounds.not_implied(claim)]
     return Verification(not problems, bounds.lower, bounds.upper, bounds.gap, problems)

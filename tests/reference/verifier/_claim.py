@@ -258,6 +258,8 @@ class Claim(Problem):
             raise Rejected(f"method {self.method!r} makes no use of noise")
         if self.method != "kl" and self.max_successors is not None:
             raise Rejected(f"method {self.method!r} makes no use of max_successors")
+        if self.method != "kl" and self.discount is not None:
+            raise Rejected(f"method {self.method!r} makes no use of discount")
         if self.method != "kl" and self.random_start and self.start is not None:
             raise Rejected(f"method {self.method!r} makes no use of a declared start")
         ignoring = self.constants in ("verified", "printed")

@@ -40,7 +40,7 @@ def bounds_at(claim: Claim, stated: float, test: str | None) -> tuple[float, flo
     # V_β grows with β, by at most |β - β'| range² / 8 (Hoeffding's lemma).
     bias = abs(Fraction(beta) - Fraction(stated)) * (Fraction(high) - Fraction(low)) ** 2 * longest**2 / 8
     offsets = Fraction(low) * shortest, Fraction(low) * longest
-    least, most = (Fraction(0), Fraction(0)) if claim.discount is None else claim.discount.tail(low, high)
+    least, most = (Fraction(0), Fraction(0)) if claim.discounting is None else claim.discounting.tail(low, high)
     lower = Interval.of(min(offsets) + Fraction(lower) - (bias if beta > stated else 0) + least).low
     upper = Interval.of(max(offsets) + Fraction(upper) + (bias if beta < stated else 0) + most).high
     width = up(upper - lower)
@@ -194,8 +194,8 @@ class _KL:
 
     def _discounted(self, step: int, low: float, high: float) -> Interval:
         """e^{βγ^h(r - origin)} for a reward between two numbers."""
-        assert self.claim.discount is not None
-        one, other = (self.claim.discount.power(self.beta, step, end, self.origin) for end in (low, high))
+        assert self.claim.discounting is not None
+        one, other = (self.claim.discounting.power(self.beta, step, end, self.origin) for end in (low, high))
         return Interval(min(one.low, other.low), max(one.high, other.high))
 
     def _random_weights(self, row: int, outcomes: list[Outcome]) -> list[Interval]:

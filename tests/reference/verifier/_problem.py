@@ -125,7 +125,8 @@ class Problem:
         low, high = self.reward_range
         if 0.0 < high - low < _SMALLEST_RANGE or not max(-low, high) * self.horizon <= _LARGEST_RETURN:
             raise Rejected(f"rewards from {low:g} to {high:g} over {self.horizon} steps leave the range of doubles")
-        self.discount = None if given["discount"] is None else Discount(given["discount"], self.horizon)
+        self.discount = given["discount"]
+        self.discounting = None if self.discount is None else Discount(self.discount, self.horizon)
         if self.discount is not None and len(self.rewards or self.slot_low) > 1:
             raise Rejected("discounted rewards must be the same at every step")
         most, returns = given["max_successors"], given["return_range"]
@@ -348,7 +349,7 @@ class Problem:
     @property
     def duration(self) -> tuple[Fraction, Fraction]:
         """Between what a reward of 1 at every step adds up to."""
-        return (Fraction(self.horizon),) * 2 if self.discount is None else self.discount.duration
+        return (Fraction(self.horizon),) * 2 if self.discounting is None else self.discounting.duration
 
     @cached_property
     def return_room(self) -> float:
