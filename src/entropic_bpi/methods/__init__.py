@@ -91,12 +91,9 @@ def check_options(name: str, given: Mapping[str, Any]) -> dict[str, str]:
         if value is not None and option not in known:
             owners = " or ".join(repr(other) for other in names() if option in find(other).options)
             raise InvalidProblemError(f"{option}={shown(value)} belongs to method {owners}; method={name!r} has none")
-    return {
-        option: check_choice(
-            f"{option} of method={name!r}", choices[0] if given.get(option) is None else given[option], choices
-        )
-        for option, choices in known.items()
-    }
+    chosen = {option: choices[0] for option, choices in known.items()}
+    chosen |= {option: value for option, value in given.items() if value is not None}
+    return {option: check_choice(f"{option} of method={name!r}", chosen[option], known[option]) for option in known}
 
 
 def check_device(name: str, device: str) -> None:

@@ -337,12 +337,10 @@ class Bernstein:
         self.eps -= self.pad / self.scale
         self.frame: Frame = problem.frame
         self.tables = self._tables()
-        after, (u_up, u_low, u_width) = (problem.steps + 1, problem.n_states), np.zeros((3, *self.tables.cap.shape))
-        z_up, z_low = np.full((2, *after), 0.0 if self.small else 1.0)
-        policy, reach = np.zeros(after, dtype=np.int64)[1:], np.zeros(problem.n_rows, dtype=np.uint64)
-        self.sheet = Sheet(
-            z_up, z_low, np.zeros(after), policy, u_up, u_low, u_width, reach, np.full(problem.n_rows, -1)
-        )
+        after, of_actions = (problem.steps + 1, problem.n_states), np.zeros((3, *self.tables.cap.shape))
+        values, policy = np.full((2, *after), 0.0 if self.small else 1.0), np.zeros(after, dtype=np.int64)[1:]
+        of_rows = np.zeros(problem.n_rows, dtype=np.uint64), np.full(problem.n_rows, -1)
+        self.sheet = Sheet._make((*values, np.zeros(after), policy, *of_actions, *of_rows))
         self.origin: object = None
 
     def plan(self, counts: Counts, round: int) -> Plan:
@@ -362,9 +360,8 @@ class Bernstein:
         history = np.empty((episodes, 3))
         counts.reserve(self.tables.spare)
         self.sheet.policy[:] = plan.policy
-        played, row, successor = _run_every(
-            simulator.kernel, simulator.rng, self.frame, self.tables, counts.arrays, self.sheet, history
-        )
+        inputs = simulator.kernel, simulator.rng, self.frame, self.tables, counts.arrays, self.sheet
+        played, row, successor = _run_every(*inputs, history)
         counts.episodes += played
         if row >= 0:
             counts.refuse(row, successor)
@@ -388,7 +385,7 @@ class Bernstein:
         gain, lift = np.exp(beta * rewards), np.zeros_like(rewards)
         if self.small:
             lift = np.expm1(beta * rewards) / unit if beta else rewards
-        linear, linear_star, extra = {
+        weights = {
             "verified": (5.0 + 4.0 * steps, 0.0, 0.0),
             "printed": (5.0, 4.0 * steps, 0.0),
             "sharp": (0.0, 2.0 * steps + 3.0, 0.5 * steps + 2.0),
@@ -403,30 +400,9 @@ class Bernstein:
                 ranges = extreme, one, np.exp(beta * remaining) / unit, np.exp(beta * (remaining - 1)) / unit
             else:
                 ranges = one, extreme, np.ones_like(remaining) / unit, -np.expm1(beta * (remaining - 1)) / unit
-        cap, floor, width_cap, span = ranges
-        return Tables(
-            beta=beta,
-            small=self.small,
-            eps=self.eps,
-            seed=self.seed,
-            spare=spare_slots(problem),
-            sharp=self.constants == "sharp",
-            log_kl=math.log(pooled_union),
-            log_bernstein=math.log(union),
-            dimension=problem.n_states,
-            linear=linear,
-            linear_star=linear_star,
-            extra=extra,
-            slack=1.0 / steps,
-            gain=gain,
-            lift=lift,
-            cap=cap,
-            floor=floor,
-            width_cap=width_cap,
-            span=span,
-            rate=np.zeros(problem.n_rows),
-            rate_star=np.zeros(problem.n_rows),
-        )
+        run = beta, self.small, self.eps, self.seed, spare_slots(problem), self.constants == "sharp"
+        constants = math.log(pooled_union), math.log(union), problem.n_states, *weights, 1.0 / steps
+        return Tables._make((*run, *constants, gain, lift, *ranges, *np.zeros((2, problem.n_rows))))
 
     def _reward_aware_ranges(self, rewards: Reals) -> tuple[np.ndarray, np.ndarray]:
         """Smallest and largest (Z_{h+1} - origin) / unit over the possible successors, ``(steps, S, A)``."""
@@ -434,15 +410,13 @@ class Bernstein:
         least = most = np.zeros(problem.n_states)
         bottom, top = np.empty((2, *rewards.shape))
         for h in reversed(range(problem.steps)):
-            if problem.successors == "unknown":
-                low, high = np.full(rewards.shape[1:], least.min()), np.full(rewards.shape[1:], most.max())
-            else:
+            # What each row may lead to; the artificial step has one row, as have all rows that may lead anywhere.
+            listed: list[Any] = [slice(None)]
+            if problem.successors != "unknown":
                 rows = problem.rows_at(h, np.arange(problem.n_states))
-                if problem.artificial and h == 0:
-                    rows = np.full(rewards[0].size, problem.n_rows - 1)
                 listed = [slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]] for row in rows]
-                low = np.array([least[each].min() for each in listed]).reshape(rewards.shape[1:])
-                high = np.array([most[each].max() for each in listed]).reshape(rewards.shape[1:])
+            low = np.resize([least[each].min() for each in listed], rewards.shape[1:])
+            high = np.resize([most[each].max() for each in listed], rewards.shape[1:])
             ends = np.stack([self.transform(low), self.transform(high)])
             bottom[h], top[h] = ends.min(axis=0), ends.max(axis=0)
             least, most = (rewards[h] + low).min(axis=1), (rewards[h] + high).max(axis=1)

@@ -19,8 +19,6 @@ where it cannot succeed: the candidate is not ε-optimal at the centre of a leaf
 are closed so far are too small for the rest.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple

@@ -40,7 +40,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from copy import deepcopy
+from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from functools import cached_property, partial
 from itertools import pairwise
@@ -159,15 +160,10 @@ class Tail:
         """What is certified, in the reward's units, where ``lowest`` is the smallest return."""
         lower, upper = lowest + self.lower, lowest + max(0.0, *(half[0] for half in self.halves))
         size = ULPS * (abs(lowest) + abs(lower) + abs(upper))
-        return EVaRClaim(
-            float(max(lower - size, lowest)),
-            float(upper + size),
-            float(max(half[1] for half in self.halves)),
-            tuple(
-                Cell(node.lam, end, node.test if node.gap < self.height(node) - self.lower else None)
-                for node, _, end in self.cells
-            ),
-        )
+        gap, cells = max(half[1] for half in self.halves), []
+        for node, _, end in self.cells:
+            cells.append(Cell(node.lam, end, node.test if node.gap < self.height(node) - self.lower else None))
+        return EVaRClaim(float(max(lower - size, lowest)), float(upper + size), float(gap), tuple(cells))
 
 
 @dataclass
@@ -201,9 +197,6 @@ class Memory:
         kinds: tuple[Any, ...] = np.array, float, int, float, PairsAsked.of, PairsAsked.of
         return cls(*(kind(values[field.name]) for kind, field in zip(kinds, fields(cls), strict=True)))
 
-    def copy(self) -> Memory:
-        return replace(self, candidates=self.candidates.copy())
-
 
 class EVaRKL:
     """``method="kl"`` for the entropic value at risk; see the module's docstring.
@@ -228,10 +221,8 @@ class EVaRKL:
         self.kept = max(2, _KEPT // (8 * problem.steps * problem.n_states * (problem.n_actions + _COLUMNS)))
         self.least, self.most = self._limits()
         needed = min(max(FARTHER * self.c / problem.eps, FARTHER * self.least), self.most)
-        candidates = np.zeros((PLAYED + ADDED, 2))
-        candidates[:PLAYED] = [
-            (self._nearest(lam), self.spread) for lam in np.geomspace(self.least, needed, PLAYED + 1)[1:]
-        ]
+        candidates, played = np.zeros((PLAYED + ADDED, 2)), np.geomspace(self.least, needed, PLAYED + 1)[1:]
+        candidates[:PLAYED] = [(self._nearest(lam), self.spread) for lam in played]
         # What a plan remembers counts from the next one on, so that a plan that is made again is the same.
         self.before, self.memory, self.planned = Memory(candidates), Memory(candidates.copy()), -1
 
@@ -302,8 +293,7 @@ class EVaRKL:
 
     def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
         """Bounds on the EVaR of any policy ``(steps, S)``; they hold together with all claims."""
-        lower, upper, *_ = self.own_claim(counts, policy)
-        return lower, upper
+        return self.own_claim(counts, policy)[:2]
 
     def own_claim(self, counts: Counts, policy: np.ndarray) -> EVaRClaim:
         """The same bounds, and the cells behind them: those of the module's docstring with no other policy to choose."""
@@ -375,7 +365,7 @@ class EVaRKL:
         """Bounds, candidate and what to play next, from the counts."""
         if self.planned not in (-1, counts.episodes):
             self.before = self.memory
-        self.memory, self.planned = self.before.copy(), counts.episodes
+        self.memory, self.planned = deepcopy(self.before), counts.episodes
         memory = self.memory
         lam, plan = self._leader(counts, round)
         node, eps = self._node(lam, plan.bounds, RATIO), self.problem.eps

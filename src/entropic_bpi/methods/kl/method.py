@@ -120,16 +120,14 @@ class KL:
     def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0, device: str = "cpu") -> None:
         self.problem, self.seed, self.challenge, self.device = problem, seed, sampling == "challenger", device
         self.planner: Any = None  # of the GPU, once there are counts
-        for unsupported, why in (
-            (problem.allowed is not None, "does not support action masks (allowed=): use device='cpu'"),
+        unsupported = {
+            "does not support action masks (allowed=): use device='cpu'": problem.allowed is not None,
             # The column of states not seen yet is not kept there.
-            (problem.open_ended, "is for known possible next states: declare successors=, or use device='cpu'"),
-            (
-                problem.noise is not None,
-                "gives every state-action pair a ball of its own: use device='cpu' with noise=",
-            ),
-        ):
-            if device == "gpu" and unsupported:
+            "is for known possible next states: declare successors=, or use device='cpu'": problem.open_ended,
+            "gives every state-action pair a ball of its own: use device='cpu' with noise=": problem.noise is not None,
+        }
+        for why, applies in unsupported.items():
+            if device == "gpu" and applies:
                 raise InvalidProblemError(f"device='gpu' {why}")
         self.origin: object = None
         self.frame = problem.frame
@@ -223,9 +221,8 @@ class KL:
 
         With common noise, bounds of values are far apart when the difference of two policies is long known.
         """
-        estimated = self.rules._replace(
-            radius=np.zeros_like(self.rules.radius), planned=self._arrays(counts).visits.copy(), eps=np.inf
-        )
+        visits, radius = self._arrays(counts).visits.copy(), np.zeros_like(self.rules.radius)
+        estimated = self.rules._replace(radius=radius, planned=visits, eps=np.inf)
         self._plan(estimated, counts, FINAL_ROUND)
         self._give(self.optimism.policy)
         return (*self._plan(self.rules, counts, FINAL_ROUND)[:3], GIVEN % 2, GIVEN % 2)
@@ -255,8 +252,7 @@ class KL:
     def _challenger(self) -> tuple[np.ndarray, np.ndarray]:
         """The policy to follow and where to switch to which action: by the last pair certificate, if that knew better than
         the gap certificate, which is new at every plan; otherwise by the last candidate's plan."""
-        if self._knows_better():
-            assert self.remembered is not None
+        if self.remembered is not None and self._knows_better():
             return self.remembered
         return self.plans[self.last].policy, self.plans[self.last].switch_action
 
@@ -276,10 +272,8 @@ class KL:
         memory = (self.optimism, self.plans, new_scratch(self.rules, self.problem.n_actions, 1))
         while going:
             begin = EveryBegin(round + played, counts.episodes, self.last, self._knows_better(), self.asked, self.boxed)
-            inputs = simulator.kernel, simulator.rng, self.frame, self.rules, counts.arrays, memory
-            more, kind, self.last, row, successor = plans_of._run_every(
-                *inputs, self._challenger(), begin, spare, history[played:]
-            )
+            inputs = simulator.kernel, simulator.rng, self.frame, self.rules, counts.arrays, memory, self._challenger()
+            more, kind, self.last, row, successor = plans_of._run_every(*inputs, begin, spare, history[played:])
             counts.episodes += more
             played += more
             if row >= 0:
@@ -418,8 +412,7 @@ class KL:
         upper, best = np.inf, values[0, self.frame.start]
         if 0.0 < best < np.inf:
             upper = math.log(best) / rules.beta + self._pad()
-        rounded = self._rounded((bounds[0], upper, 0.0), RATIO)
-        return rounded.lower, rounded.upper
+        return self._rounded((bounds[0], upper, 0.0), RATIO)[:2]
 
     def value_bounds(self, counts: Counts, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Lower bounds of the policy's and upper bounds of the best value, ``(steps, S)``; NaN where nobody can be.
