@@ -292,9 +292,7 @@ class Claim(Problem):
             raise Rejected(f"provenance.ignored must name what the constants ignore in order: {origin.ignored!r:.80}")
         declared_start = self.random_start and self.start is not None
         if not kl and (self.noise or self.max_successors or self.discount or declared_start):
-            raise Rejected(
-                f"method {self.method!r} makes no use of noise, max_successors, discount or a declared start"
-            )
+            raise Rejected(f"method {self.method!r} makes no use of noise, max_successors, discount or start")
         if ignoring and (self.stationary or self.successors != "unknown"):
             raise Rejected(f"constants {self.constants!r} use neither stationary transitions nor declared successors")
         if origin.rewards is not None and (not kl or self.random_rewards):
