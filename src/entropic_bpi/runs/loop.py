@@ -337,7 +337,9 @@ class Loop:
             rows = np.empty(played, dtype=HISTORY)
             rows["episodes"] = before + 1 + np.arange(played)
             rows["lower"], rows["upper"], rows["gap"] = bounds
-            if counts.episodes == last or (played and bounds.last.reached(state.problem.goal)):
+            if counts.episodes == last or (
+                played and Bounds(*(side[-1] for side in bounds)).reached(state.problem.goal)
+            ):
                 state.history.append(_thinned(rows[:-1]))  # the last one is planned again, and noted then
                 return
             state.history.append(_thinned(rows))
