@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from entropic_bpi.model.parts.arrays import SparseTransitions, frozen, stand_ins, starts_of
+from entropic_bpi.model.parts.arrays import SparseTransitions, frozen, stand_ins
 from entropic_bpi.model.parts.reading import ModelArrays
 
 
@@ -20,6 +20,13 @@ class ModelRows(ModelArrays):
     def next_state_rewards(self) -> bool:
         """Whether rewards are given as a function of the next state as well."""
         return self._rewards is None or self._rewards.ndim == 4
+
+    @property
+    def _payoffs(self) -> np.ndarray:
+        """The rewards ``(1 or H, S, A)``; those of the entries, ``(1 or H, entries)``, if the next state matters."""
+        payoffs = self.rows.rewards if self.next_state_rewards else self._rewards
+        assert payoffs is not None
+        return payoffs
 
     @cached_property
     def rows(self) -> SparseTransitions:
@@ -135,12 +142,10 @@ class ModelRows(ModelArrays):
         return self._chosen_rows(h, np.arange(self.n_states) * self.n_actions + policy[h])
 
     def _chosen_rows(self, h: int, chosen: np.ndarray) -> SparseTransitions:
-        rows = self.step_rows(h)
-        entries, lengths = rows.entries_of(chosen)
-        taken = rows._take(entries, starts_of(lengths))
-        if taken.rewards is not None:
-            return taken
-        return replace(taken, rewards=np.repeat(self.step_rewards(h).ravel()[chosen], lengths))
+        rows = self.step_rows(h)._rows(chosen)
+        if rows.rewards is not None:
+            return rows
+        return replace(rows, rewards=np.repeat(self.step_rewards(h).ravel()[chosen], np.diff(rows.indptr)))
 
     def replace_forbidden(self, policy: np.ndarray) -> np.ndarray:
         """Return a policy with each forbidden action replaced by the allowed one that it copies.
