@@ -203,7 +203,7 @@ class FiniteMDP(ModelRows, Summarised):
     def transitions(self) -> Any:
         """Transitions in the form they can be passed back to the constructor: an array, or :class:`SparseTransitions`."""
         if self._kernel is None:
-            return self._sparse_rows
+            return self.rows
         return self._kernel[0] if self.stationary else self._kernel
 
     @property

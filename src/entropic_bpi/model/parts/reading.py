@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,7 @@ class ModelArrays:
     _allowed : bool array ``(1 or H, S, A)``, or None
         The allowed actions; None if all are.
     _kernel : float array ``(1 or H, S, A, S)``, or None
-        The transitions of a dense model.
-    _sparse_rows : SparseTransitions or None
-        The transitions of a sparse model.
+        The transitions of a dense model; those of a sparse one are ``rows`` from the beginning.
     _rewards : float array ``(1 or H, S, A)`` or ``(1 or H, S, A, S)``, or None
         None if the rows have them.
     """
@@ -46,7 +45,6 @@ class ModelArrays:
         vars(self)["horizon"] = int(horizon)  # an attribute that cannot be set
         self._allowed: np.ndarray | None = allowed
         self._kernel: np.ndarray | None = None
-        self._sparse_rows: SparseTransitions | None = None
         self._rewards: np.ndarray | None = None
         if isinstance(transitions, SparseTransitions):
             self._read_rows(transitions, rewards)
@@ -136,7 +134,7 @@ class ModelArrays:
             possible = rows.probabilities > 0
             lengths = np.add.reduceat(possible, rows.indptr[:-1], dtype=np.int64)
             rows = rows._take(possible, arrays.starts_of(lengths))
-        self._sparse_rows = rows._frozen()
+        vars(self)["rows"] = rows._frozen()
 
     def _checked_rows(self, rows: SparseTransitions, copy: bool) -> SparseTransitions:
         """The rows with 32-bit indices that are increasing in each row, none of which is empty."""
@@ -164,8 +162,7 @@ class ModelArrays:
 
     def _read_rewards(self, rewards: Any, *, may_be_next_state: bool) -> None:
         """Take rewards as ``(1 or H, S, A)`` or, of a dense model, ``(1 or H, S, A, S)``, unless the rows have them."""
-        rows = self._sparse_rows
-        if rows is not None and rows.rewards is not None:
+        if self._kernel is None and self.rows.rewards is not None:
             return
         array, size = arrays.as_floats("rewards", rewards), (self.n_states, self.n_actions)
         stationary_shapes = (size, (*size, self.n_states)) if may_be_next_state else (size,)
@@ -187,8 +184,8 @@ class ModelArrays:
             return self._place(row, "rewards", per_step, successor)
 
         self._check_rewards(array, place)
-        if rows is not None and array.ndim == 4:
-            self._sparse_rows = replace(rows, rewards=frozen(self._at_entries(array, rows)))
+        if self._kernel is None and array.ndim == 4:
+            vars(self)["rows"] = replace(self.rows, rewards=frozen(self._at_entries(array, self.rows)))
         else:
             self._rewards = frozen(array)
 
@@ -199,6 +196,18 @@ class ModelArrays:
             bad = int(np.argmin(np.abs(flat) <= largest))
             expected = "a sum over the horizon within doubles" if np.isfinite(flat[bad]) else "a finite number"
             raise InvalidModelError(f"{place(bad)} is {flat[bad]}, expected {expected}")
+
+    @cached_property
+    def rows(self) -> SparseTransitions:
+        """The transitions as compressed rows, which every sampler and learner reads."""
+        assert self._kernel is not None
+        possible = np.flatnonzero(self._kernel)
+        indptr = np.searchsorted(possible, np.arange(0, self._kernel.size + 1, self.n_states))
+        indices = (possible % self.n_states).astype(np.int32)
+        rows = SparseTransitions(indptr, indices, self._kernel.reshape(-1)[possible])
+        if self._rewards is not None and self._rewards.ndim == 4:
+            rows = replace(rows, rewards=self._at_entries(self._rewards, rows))
+        return rows._frozen()
 
     def _at_entries(self, rewards: np.ndarray, rows: SparseTransitions) -> np.ndarray:
         """Next-state rewards ``(1 or H, S, A, S)`` at the entries of ``rows``, as ``(1 or H, entries)``."""

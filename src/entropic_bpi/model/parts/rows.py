@@ -1,7 +1,6 @@
 """The transitions and rewards of a model step by step, however it is held."""
 
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
@@ -14,7 +13,7 @@ class ModelRows(ModelArrays):
 
     @property
     def is_sparse(self) -> bool:
-        return self._sparse_rows is not None
+        return self._kernel is None
 
     @property
     def next_state_rewards(self) -> bool:
@@ -27,20 +26,6 @@ class ModelRows(ModelArrays):
         payoffs = self.rows.rewards if self.next_state_rewards else self._rewards
         assert payoffs is not None
         return payoffs
-
-    @cached_property
-    def rows(self) -> SparseTransitions:
-        """The transitions as compressed rows, which every sampler and learner reads."""
-        if self._sparse_rows is not None:
-            return self._sparse_rows
-        assert self._kernel is not None
-        possible = np.flatnonzero(self._kernel)
-        indptr = np.searchsorted(possible, np.arange(0, self._kernel.size + 1, self.n_states))
-        indices = (possible % self.n_states).astype(np.int32)
-        rows = SparseTransitions(indptr, indices, self._kernel.reshape(-1)[possible])
-        if self._rewards is not None and self._rewards.ndim == 4:
-            rows = replace(rows, rewards=self._at_entries(self._rewards, rows))
-        return rows._frozen()
 
     def step_rows(self, h: int) -> SparseTransitions:
         """Return the ``S * A`` rows of a step.
