@@ -211,11 +211,9 @@ class ModelArrays:
 
     def _at_entries(self, rewards: np.ndarray, rows: SparseTransitions) -> np.ndarray:
         """Next-state rewards ``(1 or H, S, A, S)`` at the entries of ``rows``, as ``(1 or H, entries)``."""
-        steps, size = len(rewards), self.n_states**2 * self.n_actions
-        wanted = (np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr)) * self.n_states + rows.indices)[None]
-        if self.stationary:
-            wanted = wanted + size * np.arange(steps)[:, None]
-        return rewards.reshape(-1)[wanted % size if steps == 1 else wanted]
+        wanted = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr)) * self.n_states + rows.indices
+        table = rewards.reshape(len(rewards) if self.stationary else 1, -1)
+        return np.take(table, wanted % table.shape[1], axis=1)
 
 
 def normalise(values: np.ndarray, indptr: np.ndarray, tolerance: float, place: Callable[[int], str]) -> None:
