@@ -86,14 +86,14 @@ class Cell(NamedTuple):
     ----------
     lam : float
         Bounds of the values at β = -λ, for this λ, speak for the whole cell.
-    until : float
-        Where the cell ends and the next one begins; infinite for the last.
+    until : float or None
+        Where the cell ends and the next one begins; None for the last, which has no end.
     test : str or None
         What the gap at this λ comes from; None where the values alone decide.
     """
 
     lam: float
-    until: float
+    until: float | None
     test: str | None
 
 

@@ -192,8 +192,7 @@ class Policy(Summarised):
         problem, seen = self._labels.problem, self._labels.transitions.successors
         known = np.full(problem.n_states, not problem.black_box_rewards)
         if problem.black_box_rewards:
-            known[seen] = True
-            known[-1] = False  # the state after the end, where nothing is chosen
+            known[seen[seen < problem.n_states - 1]] = True  # not the state after the end, where nothing is chosen
         frame, first = problem.frame, int(problem.artificial)
         reachable = np.split(frame.states, frame.first_state[1:-1])[first:]
         return [

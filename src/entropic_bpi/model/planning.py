@@ -18,7 +18,7 @@ Values, not exponentials, are carried from step to step, so nothing overflows ho
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, overload
 
@@ -274,12 +274,11 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None
     >>> eb.evaluate(bridge, always_safe, beta=-1.0).value
     1.0
     """
-    mdp, beta = check_model(mdp), check_finite("beta", beta)
+    mdp, beta, tail = check_model(mdp), check_finite("beta", beta), (0.0, 0.0)
     shape = _shape_of(policy)
     if discount is not None:
-        forever = discounted(mdp, discount, shape[0] if len(shape) > 1 else None)
-        tail = tail_of(discount, forever.horizon, mdp.reward_range)
-        return replace(evaluate(forever, policy, beta), tail=tail)
+        own_range, mdp = mdp.reward_range, discounted(mdp, discount, shape[0] if len(shape) > 1 else None)
+        tail = tail_of(discount, mdp.horizon, own_range)
     values = np.zeros((mdp.horizon + 1, mdp.n_states))
     if shape == (mdp.n_states,):
         policy = np.broadcast_to(policy, (mdp.horizon, mdp.n_states))
@@ -288,7 +287,7 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None
         steps.plan_in_one_call(mdp, beta, values, policy, improve=False)
     else:
         steps.evaluate_by_steps(mdp, beta, values, policy)
-    return Evaluation(values, _start_risk(mdp, values[0], beta))
+    return Evaluation(values, _start_risk(mdp, values[0], beta), tail)
 
 
 def _shape_of(policy: Any) -> tuple[int, ...]:

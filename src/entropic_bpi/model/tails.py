@@ -189,10 +189,9 @@ def solve_cvar(mdp: FiniteMDP, alpha: float, *, tol: float = 1e-6) -> CVaRSoluti
 
 def _outcomes(mdp: FiniteMDP, h: int, s: int, a: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Successors, probabilities and rewards of an action."""
-    rows, row = mdp.step_rows(h), s * mdp.n_actions + a
-    some = slice(rows.indptr[row], rows.indptr[row + 1])
-    paid = np.full(some.stop - some.start, mdp.step_rewards(h)[s, a]) if rows.rewards is None else rows.rewards[some]
-    return rows.indices[some], rows.probabilities[some], paid
+    row = mdp._chosen_rows(h, np.array([s * mdp.n_actions + a]))
+    assert row.rewards is not None
+    return row.indices, row.probabilities, row.rewards
 
 
 def _at(shortfall: _Shortfall, b: np.ndarray) -> np.ndarray:

@@ -159,15 +159,13 @@ class Tail:
         """What is certified, in the reward's units, where ``lowest`` is the smallest return."""
         lower, upper = lowest + self.lower, lowest + max(0.0, *(half[0] for half in self.halves))
         size = ULPS * (abs(lowest) + abs(lower) + abs(upper))
-        return Claim(
-            float(max(lower - size, lowest)),
-            float(upper + size),
-            float(max(half[1] for half in self.halves)),
-            cells=tuple(
-                Cell(node.lam, end, node.test if node.gap < self.height(node) - self.lower else None)
-                for node, _, end in self.cells
-            ),
-        )
+        cells = [
+            Cell(node.lam, end, node.test if node.gap < self.height(node) - self.lower else None)
+            for node, _, end in self.cells
+        ]
+        cells[-1] = cells[-1]._replace(until=None)
+        gap = max(half[1] for half in self.halves)
+        return Claim(float(max(lower - size, lowest)), float(upper + size), float(gap), cells=tuple(cells))
 
 
 @dataclass
