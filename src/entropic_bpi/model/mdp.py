@@ -22,7 +22,7 @@ import numpy as np
 from entropic_bpi.errors import InvalidModelError, InvalidProblemError
 from entropic_bpi.model.formats.registry import read_model, write_model
 from entropic_bpi.model.parts import reading
-from entropic_bpi.model.parts.arrays import SparseTransitions, joined, row_sources
+from entropic_bpi.model.parts.arrays import SparseTransitions, joined, stand_ins
 from entropic_bpi.model.parts.mechanics import OutcomeTable, arrays_of_noise, fields_of, table_of_fields
 from entropic_bpi.model.parts.rows import ModelRows
 from entropic_bpi.tools.checks import check_path, check_policy
@@ -240,13 +240,12 @@ class FiniteMDP(ModelRows, Summarised):
     @cached_property
     def _per_step_without_masks(self) -> FiniteMDP:
         assert self._allowed is not None
-        sources = row_sources(self._allowed, self.horizon).reshape(self.horizon, -1)
-        sources %= sources.shape[1]
-        rows = joined([self._chosen_rows(h, source) for h, source in enumerate(sources)])
+        sources = stand_ins(self._allowed) + self.n_actions * np.arange(self.n_states)[:, None]
+        rows = joined([self._chosen_rows(h, source.reshape(-1)) for h, source in enumerate(sources)])
         fields = self._fields() | {"transitions": None, "allowed": None, **_row_fields(rows), "rewards": None}
         if not self.next_state_rewards:
             tables = [self.step_rewards(h).reshape(-1)[source] for h, source in enumerate(sources)]
-            fields |= {"rewards": np.reshape(tables, (self.horizon, self.n_states, -1)), "entry_rewards": None}
+            fields |= {"rewards": np.stack(tables), "entry_rewards": None}
         return FiniteMDP._from_fields(fields)
 
     @cached_property
