@@ -4,7 +4,7 @@
 
 import gymnasium
 
-_HOME = "entropic_bpi.model.gymnasium.env"
+_MAKE = "entropic_bpi.model.gymnasium.env:make"
 
-gymnasium.register("entropic_bpi/RiskyBridge-v0", f"{_HOME}:make_risky_bridge")
-gymnasium.register("entropic_bpi/RiverSwim-v0", f"{_HOME}:make_river_swim")
+gymnasium.register("entropic_bpi/RiskyBridge-v0", _MAKE, kwargs={"instance": "risky-bridge"})
+gymnasium.register("entropic_bpi/RiverSwim-v0", _MAKE, kwargs={"instance": "river-swim"})

@@ -57,11 +57,6 @@ class Bounds(NamedTuple):
         return bool(self.gap <= goal.eps)
 
     @property
-    def last(self) -> Bounds:
-        """Of a sequence of plans, those of the last."""
-        return Bounds(*(side[-1] for side in self))
-
-    @property
     def certified(self) -> Bounds:
         """The same with the gap that the interval certifies, where that is smaller than the method's own."""
         width = self.upper - self.lower
@@ -84,20 +79,6 @@ class Cut(NamedTuple):
     at: float
 
 
-class Claim(NamedTuple):
-    """The bounds that a certificate states, and the ``test`` that its gap comes from, where a method has several.
-
-    Of ``"boxes"`` the tree of ``cuts`` in preorder: the part with the smaller probability first, and for each leaf
-    ``"ratio"`` or ``"empty"``.
-    """
-
-    lower: float
-    upper: float
-    gap: float
-    test: str | None
-    cuts: tuple[Cut | str, ...] | None = None
-
-
 class Cell(NamedTuple):
     """A part of the λ over which the entropic value at risk is a supremum, and how it is covered.
 
@@ -105,24 +86,30 @@ class Cell(NamedTuple):
     ----------
     lam : float
         Bounds of the values at β = -λ, for this λ, speak for the whole cell.
-    until : float
-        Where the cell ends and the next one begins; infinite for the last.
+    until : float or None
+        Where the cell ends and the next one begins; None for the last, which has no end.
     test : str or None
         What the gap at this λ comes from; None where the values alone decide.
     """
 
     lam: float
-    until: float
+    until: float | None
     test: str | None
 
 
-class EVaRClaim(NamedTuple):
-    """The bounds that a certificate of the entropic value at risk states, and the cells that they come from."""
+class Claim(NamedTuple):
+    """The bounds that a certificate states, and the ``test`` that its gap comes from, where a method has several.
+
+    Of ``"boxes"`` the tree of ``cuts`` in preorder: the part with the smaller probability first, and for each leaf
+    ``"ratio"`` or ``"empty"``. Of the entropic value at risk the ``cells`` that the bounds come from.
+    """
 
     lower: float
     upper: float
     gap: float
-    cells: tuple[Cell, ...]
+    test: str | None = None
+    cuts: tuple[Cut | str, ...] | None = None
+    cells: tuple[Cell, ...] | None = None
 
 
 class Behaviour(NamedTuple):

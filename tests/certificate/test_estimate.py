@@ -40,7 +40,7 @@ def test_it_is_optimal_in_the_estimated_model(beta, stationary):
     result = eb.identify(bridge, horizon=5, reward_range=(0, 1), beta=beta, eps=1e-3, delta=0.1, seed=3,
                          max_episodes=60, stationary=stationary)  # fmt: skip
     model = estimated_model(result.certificate)
-    actions = result.best_estimate._actions
+    actions = result.best_estimate.actions
     assert eb.evaluate(model, actions, beta).value == pytest.approx(eb.solve(model, beta).value, abs=1e-12)
 
 
@@ -57,14 +57,14 @@ def test_known_rewards_of_a_model_are_used(rewards):
     assert times.sum(axis=1).min() > 0
     frequencies = (times / times.sum(axis=1, keepdims=True)).reshape(3, 2, 3)
     model = eb.FiniteMDP(frequencies, paid, horizon=3, start=problem.start)
-    value = eb.evaluate(model, result.best_estimate._actions, -1.0).value
+    value = eb.evaluate(model, result.best_estimate.actions, -1.0).value
     assert value == pytest.approx(eb.solve(model, -1.0).value, abs=1e-12)
 
 
 def test_the_entropic_value_at_risk_has_one_too():
     bridge = eb.instances.risky_bridge(horizon=5)
     result = eb.identify(bridge, risk=eb.EVaR(0.1), eps=0.05, delta=0.1, seed=1, successors="model", max_episodes=3000)
-    best, actions = eb.solve_evar(bridge, 0.1), result.best_estimate._actions
+    best, actions = eb.solve_evar(bridge, 0.1), result.best_estimate.actions
     found = max(eb.evaluate(bridge, actions, -lam).value + np.log(0.1) / lam for lam in np.geomspace(1e-3, 1e3, 400))
     assert found == pytest.approx(best.value, abs=0.05)
 

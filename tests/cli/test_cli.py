@@ -307,7 +307,7 @@ def test_a_bug_keeps_its_traceback(monkeypatch):
     def broken(*_):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("entropic_bpi.model.instances.sources.model_of", broken)
+    monkeypatch.setattr("entropic_bpi.model.instances.sources.named_model", broken)
     assert isinstance(invoke("solve", "risky-bridge", "--beta", "1").exception, RuntimeError)
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import entropic_bpi as eb
 from entropic_bpi.cli import app
 from entropic_bpi.methods.kl.method import KL
-from entropic_bpi.model.discounting import horizon_for, long_horizon, tail_of
+from entropic_bpi.model.discounting import horizon_for, tail_of
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.types import Transitions
@@ -60,7 +60,8 @@ class TestTail:
             assert max(map(abs, tail_of(discount, horizon, ends))) <= 0.1 * eps * (1 + 1e-12)
             assert max(map(abs, tail_of(discount, horizon - 1, ends))) > 0.1 * eps
         assert horizon_for(0.9, (0.0, 0.0), 0.1) == 1
-        assert 0.99 ** long_horizon(0.99) <= 1e-9 < 0.99 ** (long_horizon(0.99) - 1)
+        long = eb.discounted(SWIM, 0.99).horizon
+        assert 0.99**long <= 1e-9 < 0.99 ** (long - 1)
 
 
 class TestPlanning:
@@ -99,6 +100,11 @@ class TestPlanning:
             eb.solve(SWIM, 0.0, discount=1.0)
         with pytest.raises(eb.InvalidProblemError, match="horizon is for discounted returns"):
             eb.solve(SWIM, 0.0, horizon=3)
+
+    def test_as_many_steps_as_states_and_actions_are_not_mistaken_for_next_states(self):
+        mdp = eb.FiniteMDP(np.full((2, 2, 2), 0.5), [[1, 2], [3, 4]], horizon=1)
+        discounted = eb.discounted(mdp, 0.9, 2)
+        assert [eb.solve(discounted, 0.0).values[h, 0] for h in (0, 1)] == pytest.approx([2 + 0.9 * 3, 0.9 * 2])
 
 
 @pytest.fixture(scope="module")

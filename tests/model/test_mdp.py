@@ -525,6 +525,14 @@ def test_a_bad_start_is_an_error(start, message):
         FiniteMDP(transitions(), rewards(), horizon=H, start=start)
 
 
+def test_a_start_that_was_read_is_read_again_to_the_last_bit():
+    for seed in range(50):
+        start = np.random.default_rng(seed).random(S)
+        mdp = FiniteMDP(transitions(), rewards(), horizon=H, start=start / start.sum())
+        assert mdp.start.sum() == pytest.approx(1.0, abs=1e-14)
+        assert pickle.loads(pickle.dumps(mdp)) == mdp
+
+
 @pytest.mark.parametrize(("label", "count"), [("state_names", S), ("action_names", A)])
 def test_bad_names_are_an_error(label, count):
     for names, message in [

@@ -449,7 +449,7 @@ def with_lams(claim, lams):
     content = json.loads(json.dumps(claim._content()))
     content["problem"]["lams"] = list(lams)
     content["assumptions"] = [words.replace("256 values", f"{len(lams)} values") for words in content["assumptions"]]
-    cells = [{**cell._asdict(), "until": cell.until if cell.until < math.inf else None} for cell in own.cells]
+    cells = [cell._asdict() for cell in own.cells]
     bounds = {"lower": own.lower, "upper": own.upper, "gap": own.gap, "reached": own.gap <= problem.eps}
     content["claim"].update(bounds, cells=cells)
     return content

@@ -18,9 +18,10 @@ from functools import cached_property
 from itertools import count
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from entropic_bpi.certificate.contents import digest, parts_of, read_content, refusals, write_content
 from entropic_bpi.certificate.provenance import Provenance, assumptions_of
@@ -36,11 +37,7 @@ from entropic_bpi.tools.checks import LARGEST_COUNT, check_integer, check_path, 
 from entropic_bpi.tools.files import write_text_atomically
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Cell, Cut, Integers, Summarised, Transitions
-
-if TYPE_CHECKING:
-    from scipy import sparse
-
-    from entropic_bpi.verification import Verification
+from entropic_bpi.verification import Verification
 
 _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any file may take
 

@@ -23,7 +23,7 @@ from entropic_bpi.errors import CertificateError, EntropicBPIError
 from entropic_bpi.problem.known_rewards import KnownRewards
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward, Entropic, EVaR, Risk
-from entropic_bpi.types import RATIO, Cell, Transitions
+from entropic_bpi.types import RATIO, Transitions
 from entropic_bpi.verification._claim import Claim
 from entropic_bpi.verification._file import Rejected, content_of
 
@@ -47,7 +47,7 @@ _OF_THE_PROBLEM = {
 
 def write_content(certificate: Certificate) -> dict[str, Any]:
     """Return all that the file of a certificate has, except for the digest."""
-    problem, cells, risk = certificate.problem, certificate.cells, certificate.problem.risk
+    problem, risk = certificate.problem, certificate.problem.risk
     return {
         "format": _FORMAT,
         "version": _VERSION,
@@ -61,14 +61,8 @@ def write_content(certificate: Certificate) -> dict[str, Any]:
         },
         **{name: encode(getattr(certificate, name)) for name in _PLAIN},
         "counts": {"episodes": certificate.episodes, **encode(certificate.transitions)},
-        "claim": {name: encode(getattr(certificate, name)) for name in _CLAIM}
-        | {"cells": None if cells is None else encode_cells(cells)},
+        "claim": {name: encode(getattr(certificate, name)) for name in _CLAIM},
     }
-
-
-def encode_cells(cells: tuple[Cell, ...]) -> list[dict[str, Any]]:
-    """Return the cells of an entropic value at risk in terms of JSON; the last has no end."""
-    return [{**encode(cell), "until": None if cell.until == math.inf else cell.until} for cell in cells]
 
 
 def digest(content: Mapping[str, Any]) -> str:
@@ -109,8 +103,6 @@ def parts_of(kind: type[Certificate], content: dict[str, Any]) -> dict[str, Any]
     counts, claim = dict(content["counts"]), content["claim"]
     stated = {"episodes": counts.pop("episodes"), **{name: content[name] for name in _PLAIN}, **claim}
     parts = decode_fields(kind, {name: value for name, value in stated.items() if name not in _IMPLIED})
-    if parts["cells"] is not None:  # the last of which has no end
-        parts["cells"] = tuple(cell._replace(until=cell.until or math.inf) for cell in parts["cells"])
     return {**parts, "problem": _read_problem(content["problem"]), "transitions": decode(Transitions, counts)}
 
 

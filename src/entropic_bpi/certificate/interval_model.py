@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import sparse
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl.rates import mixture_radius
@@ -17,15 +18,11 @@ from entropic_bpi.methods.reward_free import upper_end
 from entropic_bpi.tools.checks import check_memory
 
 if TYPE_CHECKING:
-    from scipy import sparse
-
     from entropic_bpi.certificate.certificate import Certificate
 
 
 def intervals_of(certificate: Certificate) -> tuple[sparse.csr_array, sparse.csr_array]:
     """Return the smallest and the largest probabilities, by row and next state."""
-    from scipy import sparse
-
     problem, arrays = certificate.problem, certificate.counts.arrays
     if problem.noise is not None:
         raise InvalidProblemError("the transitions of a model with declared noise are not independent of each other")

@@ -7,10 +7,11 @@ the claim is the certificate's.
 from __future__ import annotations
 
 import os
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +24,6 @@ from entropic_bpi.tools.checks import check_integer, check_path, check_seed
 from entropic_bpi.tools.files import write_csv
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Summarised
-
-if TYPE_CHECKING:
-    pass
 
 CERTIFICATE = "certificate.json"
 _COLUMNS = "step", "state", "action"
@@ -55,6 +53,8 @@ class Policy(Summarised):
         None if the policy is another one than the certificate's.
     certified : bool
         Whether a certificate says that it is ε-optimal.
+    actions : int array ``(H, S)``
+        The number of the action at each step and state.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class Policy(Summarised):
         self._labels, self._unseen = certificate, unseen
         self.certificate: Certificate | None = certificate if actions is None else None
         self.certified = actions is None and certificate.reached
-        self._actions = certificate.policy if actions is None else actions
+        self.actions = certificate.policy if actions is None else actions
         self._step: int | None = None
 
     @classmethod
@@ -116,11 +116,6 @@ class Policy(Summarised):
     def horizon(self) -> int:
         return self._labels.problem.horizon
 
-    @property
-    def actions(self) -> np.ndarray:
-        """The action, by number, at each step and state: an array ``(H, S)``."""
-        return self._actions
-
     def start(self) -> Policy:
         """Begin an episode: the next call is at step 0, and each call advances the step.
 
@@ -157,7 +152,7 @@ class Policy(Summarised):
         """
         at = self._advance() if step is None else check_integer("step", step, at_least=0, at_most=self.horizon - 1)
         try:
-            return self._labels.action_of(self._actions, observation, at)
+            return self._labels.action_of(self.actions, observation, at)
         except EntropicBPIError:
             if self._unseen is _NOTHING:
                 raise
@@ -166,7 +161,7 @@ class Policy(Summarised):
     def _advance(self) -> int:
         """The step of a call that does not name it."""
         if self._step is None:
-            if (self._actions != self._actions[0]).any():
+            if (self.actions != self.actions[0]).any():
                 raise InvalidProblemError(
                     "the policy differs between steps: call policy.start() when an episode begins, or give step="
                 )
@@ -197,12 +192,11 @@ class Policy(Summarised):
         problem, seen = self._labels.problem, self._labels.transitions.successors
         known = np.full(problem.n_states, not problem.black_box_rewards)
         if problem.black_box_rewards:
-            known[seen] = True
-            known[-1] = False  # the state after the end, where nothing is chosen
+            known[seen[seen < problem.n_states - 1]] = True  # not the state after the end, where nothing is chosen
         frame, first = problem.frame, int(problem.artificial)
         reachable = np.split(frame.states, frame.first_state[1:-1])[first:]
         return [
-            dict(zip(_COLUMNS, (h, problem.state_names[s], problem.action_names[self._actions[h, s]]), strict=True))
+            dict(zip(_COLUMNS, (h, problem.state_names[s], problem.action_names[self.actions[h, s]]), strict=True))
             for h, states in enumerate(reachable)
             for s in states[known[states]]
         ]
@@ -371,7 +365,7 @@ def rollout(
 
     given = hasattr(env, "step") and not isinstance(env, type)
     world = env if given else make_env(partial(as_gymnasium, env) if isinstance(env, FiniteMDP) else env)
-    try:
+    with nullcontext() if given else closing(world):
         for i in range(episodes):
             observation, _ = world.reset(seed=first if i == 0 else None)
             for step in range(steps):
@@ -380,7 +374,4 @@ def rollout(
                 lengths[i] += 1
                 if terminated or truncated:
                     break
-    finally:
-        if not given:
-            world.close()
     return Rollout(returns, lengths)

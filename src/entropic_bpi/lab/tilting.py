@@ -8,7 +8,7 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
-from entropic_bpi.model.parts.arrays import SparseTransitions, joined, starts_of
+from entropic_bpi.model.parts.arrays import SparseTransitions, joined
 from entropic_bpi.model.planning import evaluate
 from entropic_bpi.tools.checks import check_finite
 
@@ -176,5 +176,4 @@ def _tilt_rows(rows: SparseTransitions, log_weight: np.ndarray, n_actions: int) 
     starts, lengths = rows.indptr[:-1], np.diff(rows.indptr)
     mass = rows.probabilities * np.exp(log_weight - np.repeat(np.maximum.reduceat(log_weight, starts), lengths))
     mass /= np.repeat(np.add.reduceat(mass, starts), lengths)
-    entries, lengths = rows.entries_of(np.repeat(np.arange(len(lengths)), n_actions))
-    return replace(rows, probabilities=mass)._take(entries, starts_of(lengths))
+    return replace(rows, probabilities=mass)._rows(np.repeat(np.arange(len(lengths)), n_actions))

@@ -42,7 +42,7 @@ from entropic_bpi.problem.rows import Frame, actions_at, is_allowed, row_of
 from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.problem.ties import wins_tie
 from entropic_bpi.tools.checks import check_reach
-from entropic_bpi.types import Behaviour, Bounds, Cell, EVaRClaim, Integers, Plan, Reals
+from entropic_bpi.types import Behaviour, Bounds, Cell, Claim, Integers, Plan, Reals
 
 # Up to this many seen successors all sets are listed.
 MOST_LISTED = 12
@@ -249,13 +249,13 @@ class RewardFree:
         bounds = Bounds(-math.inf, math.inf, gap * (1 + 2 * CLAIM_ROUNDING))
         return Plan(np.zeros_like(greedy), bounds, Behaviour(greedy, greedy, nowhere, False))
 
-    def claim(self, counts: Counts, plan: Plan) -> EVaRClaim:
+    def claim(self, counts: Counts, plan: Plan) -> Claim:
         """The promise, and the cells of |β| that it comes from. Values lie between those of the extreme rewards."""
         gap, _, points = self._promise(counts)
         cells = tuple(Cell(b, b, None) for b in sorted(points))
         size = self.problem.horizon * max(abs(self.low), abs(self.high)) * 1e-15
         ends = self.problem.horizon * self.low - size, self.problem.horizon * self.high + size
-        return EVaRClaim(*ends, min(gap * (1 + CLAIM_ROUNDING), ends[1] - ends[0]), cells)
+        return Claim(*ends, min(gap * (1 + CLAIM_ROUNDING), ends[1] - ends[0]), cells=cells)
 
     def bound_at_most(self, counts: Counts) -> float:
         """The bound for all rewards at the largest |β|, of a policy that is optimal in the estimated model there.

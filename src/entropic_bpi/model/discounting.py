@@ -46,11 +46,6 @@ def horizon_for(discount: float, reward_range: tuple[float, float], eps: float) 
     return max(1, _steps(discount, SHARE_OF_EPS * eps / largest)) if largest > 0 else 1
 
 
-def long_horizon(discount: float) -> int:
-    """A horizon whose tail is a billionth of what a constant reward adds up to."""
-    return _steps(discount, NEGLIGIBLE)
-
-
 def _steps(discount: float, share: float) -> int:
     """The smallest H with γ^H at most ``share``."""
     return 0 if share >= 1 else math.ceil(math.log(share) / math.log(discount) * (1 + 1e-12))
@@ -58,8 +53,7 @@ def _steps(discount: float, share: float) -> int:
 
 def repeated(mdp: FiniteMDP, horizon: int) -> FiniteMDP:
     """The same model for another number of steps, which must be alike."""
-    alike = mdp.stationary and (mdp.rows.rewards is None or len(mdp.rows.rewards) == 1)
-    if not alike or (mdp.rewards is not None and mdp.rewards.ndim == (4 if mdp.next_state_rewards else 3)):
+    if not mdp.stationary or len(mdp._payoffs) > 1:
         raise InvalidProblemError(
             "discount is for processes that never end: transitions and rewards must be the same at every step, and those of "
             "this model change; discounted rewards of finitely many steps are a model of their own, with rewards (H, S, A)"
@@ -97,10 +91,7 @@ def discounted(mdp: FiniteMDP, discount: float, horizon: int | None = None) -> F
     1.304
     """
     mdp, discount = check_model(mdp), check_probability("discount", discount)
-    horizon = long_horizon(discount) if horizon is None else check_integer("horizon", horizon)
+    horizon = _steps(discount, NEGLIGIBLE) if horizon is None else check_integer("horizon", horizon)
     check_memory(f"{horizon} discounted steps of {mdp!r}", horizon * mdp.n_states * mdp.n_actions)
-    mdp, factor = repeated(mdp, horizon), factors(discount, horizon)
-    if mdp.next_state_rewards:
-        assert mdp.rows.rewards is not None
-        return mdp._with_rewards(factor[:, None] * mdp.rows.rewards)
-    return mdp._with_rewards(factor[:, None, None] * mdp.step_rewards(0))
+    mdp = repeated(mdp, horizon)
+    return mdp._with_rewards(np.array([factor * mdp._payoffs[0] for factor in factors(discount, horizon)]))

@@ -22,7 +22,7 @@ import numpy as np
 from entropic_bpi.errors import InvalidModelError, InvalidProblemError
 from entropic_bpi.model.formats.registry import read_model, write_model
 from entropic_bpi.model.parts import reading
-from entropic_bpi.model.parts.arrays import SparseTransitions, joined, row_sources
+from entropic_bpi.model.parts.arrays import SparseTransitions, joined, stand_ins
 from entropic_bpi.model.parts.mechanics import OutcomeTable, arrays_of_noise, fields_of, table_of_fields
 from entropic_bpi.model.parts.rows import ModelRows
 from entropic_bpi.tools.checks import check_path, check_policy
@@ -203,7 +203,7 @@ class FiniteMDP(ModelRows, Summarised):
     def transitions(self) -> Any:
         """Transitions in the form they can be passed back to the constructor: an array, or :class:`SparseTransitions`."""
         if self._kernel is None:
-            return self._sparse_rows
+            return self.rows
         return self._kernel[0] if self.stationary else self._kernel
 
     @property
@@ -240,21 +240,19 @@ class FiniteMDP(ModelRows, Summarised):
     @cached_property
     def _per_step_without_masks(self) -> FiniteMDP:
         assert self._allowed is not None
-        sources = row_sources(self._allowed, self.horizon).reshape(self.horizon, -1)
-        sources %= sources.shape[1]
-        rows = joined([self._chosen_rows(h, source) for h, source in enumerate(sources)])
+        sources = stand_ins(self._allowed) + self.n_actions * np.arange(self.n_states)[:, None]
+        rows = joined([self._chosen_rows(h, source.reshape(-1)) for h, source in enumerate(sources)])
         fields = self._fields() | {"transitions": None, "allowed": None, **_row_fields(rows), "rewards": None}
         if not self.next_state_rewards:
             tables = [self.step_rewards(h).reshape(-1)[source] for h, source in enumerate(sources)]
-            fields |= {"rewards": np.reshape(tables, (self.horizon, self.n_states, -1)), "entry_rewards": None}
+            fields |= {"rewards": np.stack(tables), "entry_rewards": None}
         return FiniteMDP._from_fields(fields)
 
     @cached_property
     def _step_reward_ranges(self) -> tuple[np.ndarray, np.ndarray]:
         """The smallest and largest reward at each step: arrays ``(H,)``, or ``(1,)`` if all steps have the same."""
         mdp = self.without_masks()
-        rewards = mdp.rows.rewards if mdp.next_state_rewards else mdp._rewards
-        assert rewards is not None
+        rewards = mdp._payoffs
         if mdp.next_state_rewards and not mdp.stationary:  # the entries of all steps are one axis
             firsts = mdp.rows.indptr[: -1 : mdp.n_states * mdp.n_actions]
             return np.minimum.reduceat(rewards[0], firsts), np.maximum.reduceat(rewards[0], firsts)
@@ -313,8 +311,6 @@ class FiniteMDP(ModelRows, Summarised):
         """SHA-256 of everything that defines the model, its numbers exactly, the same for its dense and sparse forms."""
         rows, allowed, noise = self.rows, self._allowed, self._noise
         state, start = (self.start, np.empty(0)) if isinstance(self.start, int) else (None, self.start)
-        rewards = rows.rewards if self.next_state_rewards else self._rewards
-        assert rewards is not None
         header: dict[str, Any] = {"sizes": [self.n_states, self.n_actions, self.horizon], "stationary": self.stationary}
         header |= {"start": state, "states": self._state_names, "actions": self._action_names}
         apart: dict[str, Any] = {"unit": self.unit, "title": self.title, "allowed": allowed is not None or None}
@@ -323,7 +319,7 @@ class FiniteMDP(ModelRows, Summarised):
         more = [] if allowed is None else [allowed]
         more += [] if noise is None else [noise.law, noise.following]
         digest = hashlib.sha256(json.dumps(header).encode())
-        for array in (rows.indptr, rows.indices, rows.probabilities, rewards + 0.0, start, *more):
+        for array in (rows.indptr, rows.indices, rows.probabilities, self._payoffs + 0.0, start, *more):
             digest.update(str(array.shape).encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
@@ -343,8 +339,7 @@ class FiniteMDP(ModelRows, Summarised):
     def _fields(self) -> dict[str, Any]:
         sizes = [self.n_states, self.n_actions]
         fields: dict[str, Any] = {"horizon": self.horizon, "start": self.start, "sizes": sizes}
-        names = {"state_names": self._state_names, "action_names": self._action_names}
-        fields |= {name: value and list(value) for name, value in names.items()}
+        fields |= {"state_names": self._state_names, "action_names": self._action_names}
         fields |= {"unit": self.unit, "title": self.title, "allowed": self.allowed}
         fields |= {} if self._noise is None else fields_of(self._noise)
         fields |= _row_fields(self.rows) if self.is_sparse else {"transitions": self.transitions}
@@ -352,10 +347,12 @@ class FiniteMDP(ModelRows, Summarised):
         return {name: value for name, value in fields.items() if value is not None}
 
     def _with_rewards(self, rewards: np.ndarray) -> FiniteMDP:
-        """The same model with other rewards: ``(S, A)`` or ``(H, S, A)``; those of ``rows`` if the next state matters."""
-        given: dict[str, Any] = {"rewards": rewards}
+        """The same model with other rewards, in the form of ``_payoffs``."""
+        given: dict[str, Any] = {"rewards": rewards[0] if len(rewards) == 1 else rewards}
         if self.next_state_rewards:
             given = _row_fields(self.rows) | {"entry_rewards": rewards, "rewards": None}
+        elif not self.is_sparse and rewards.shape == (self.n_states,) * 3:  # could also mean (S, A, S)
+            given["rewards"] = np.repeat(rewards[..., None], self.n_states, axis=3)
         return FiniteMDP._from_fields(self._fields() | given)
 
     def save(self, path: str | Path) -> None:

@@ -18,7 +18,7 @@ Values, not exponentials, are carried from step to step, so nothing overflows ho
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, overload
 
@@ -89,7 +89,7 @@ class Solution(Summarised):
     @cached_property
     def q_values(self) -> np.ndarray:
         after = enumerate(self.values[1:])
-        tables = np.stack([steps.step_q_values(self.mdp, h, values, self.beta) for h, values in after])
+        tables = np.stack([steps.tables_of_q_values(self.mdp, h, [values], [self.beta])[0] for h, values in after])
         return tables if self.mdp.allowed is None else np.where(self.mdp.allowed, tables, -np.inf)
 
     def __repr__(self) -> str:
@@ -219,14 +219,10 @@ def _offsets(mdp: FiniteMDP) -> np.ndarray | None:
 
 def _without_offsets(mdp: FiniteMDP, offsets: np.ndarray) -> FiniteMDP:
     """The same model, with the offset of each step subtracted from its rewards."""
-    if not mdp.next_state_rewards:
-        assert mdp.rewards is not None
-        return mdp._with_rewards(mdp.rewards - (offsets[:, None, None] if len(offsets) > 1 else offsets[0]))
-    rows, pairs = mdp.rows, mdp.n_states * mdp.n_actions
-    assert rows.rewards is not None
-    if mdp.stationary:
-        return mdp._with_rewards(rows.rewards - offsets[:, None])
-    return mdp._with_rewards(rows.rewards - np.repeat(offsets, np.diff(rows.indptr[::pairs])))
+    if mdp.next_state_rewards and not mdp.stationary:  # the entries of all steps are one axis
+        offsets = np.repeat(offsets, np.diff(mdp.rows.indptr[:: mdp.n_states * mdp.n_actions]))
+        return mdp._with_rewards(mdp._payoffs - offsets)
+    return mdp._with_rewards(mdp._payoffs - (offsets[:, None] if mdp.next_state_rewards else offsets[:, None, None]))
 
 
 def _plan_here(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:
@@ -240,16 +236,12 @@ def _plan_here(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies:
     is_tiny = pairs <= _FEW_PAIRS and (mdp.is_sparse or pairs * mdp.n_states <= _SMALL_MATRIX)
     if has_products and is_large and mdp.stationary:
         steps.solve_by_bounds(mdp, betas, values, policies)
-    elif has_products and not is_tiny:
+    elif not is_tiny and (has_products or mdp.next_state_rewards):
         steps.solve_by_steps(mdp, betas, values, policies)
     else:
-        for i, beta in enumerate(betas):
-            if is_tiny:
-                steps.plan_in_one_call(mdp, beta, values[i], policies[i], improve=True)
-            elif mdp.is_sparse and not mdp.next_state_rewards:
-                steps.solve_sparse(mdp, beta, values[i], policies[i])
-            else:
-                steps.solve_by_steps(mdp, [beta], values[i : i + 1], policies[i : i + 1])
+        solve_one = partial(steps.plan_in_one_call, improve=True) if is_tiny else steps.solve_sparse
+        for each in zip(betas, values, policies, strict=True):
+            solve_one(mdp, *each)
 
 
 def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None = None) -> Evaluation:
@@ -282,12 +274,11 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None
     >>> eb.evaluate(bridge, always_safe, beta=-1.0).value
     1.0
     """
-    mdp, beta = check_model(mdp), check_finite("beta", beta)
+    mdp, beta, tail = check_model(mdp), check_finite("beta", beta), (0.0, 0.0)
     shape = _shape_of(policy)
     if discount is not None:
-        forever = discounted(mdp, discount, shape[0] if len(shape) > 1 else None)
-        tail = tail_of(discount, forever.horizon, mdp.reward_range)
-        return replace(evaluate(forever, policy, beta), tail=tail)
+        own_range, mdp = mdp.reward_range, discounted(mdp, discount, shape[0] if len(shape) > 1 else None)
+        tail = tail_of(discount, mdp.horizon, own_range)
     values = np.zeros((mdp.horizon + 1, mdp.n_states))
     if shape == (mdp.n_states,):
         policy = np.broadcast_to(policy, (mdp.horizon, mdp.n_states))
@@ -296,15 +287,7 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None
         steps.plan_in_one_call(mdp, beta, values, policy, improve=False)
     else:
         steps.evaluate_by_steps(mdp, beta, values, policy)
-    return Evaluation(values, _start_risk(mdp, values[0], beta))
-
-
-def worst_value(mdp: FiniteMDP, beta: float) -> float:
-    """The value of the worst policy; with that of the best one it says what there is to lose."""
-    mdp, values = mdp.without_masks(), np.zeros(mdp.n_states)
-    for h in reversed(range(mdp.horizon)):
-        values = steps.step_q_values(mdp, h, values, beta).min(axis=1)
-    return _start_risk(mdp, values, beta)
+    return Evaluation(values, _start_risk(mdp, values[0], beta), tail)
 
 
 def _shape_of(policy: Any) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from entropic_bpi.compile.gpu import THREADS, check_gpu, check_room, config, cud
 from entropic_bpi.model import backups as _entropic
 from entropic_bpi.model.backups import LINEAR_EXPONENT, Lotteries, Scale
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.steps import payoffs
 
 # Few enough for half of the threads that a processor can have: most of the time they wait for the memory.
 _REGISTERS = 64
@@ -111,14 +112,9 @@ class Planner:
     def __init__(self, mdp: FiniteMDP, betas: int, largest_beta: float) -> None:
         check_gpu()
         rows, low, high = mdp.rows, *mdp.reward_range
-        is_paid, rewards, paid = rows.rewards is not None, np.zeros((1, 1, mdp.n_actions)), np.zeros((1, 0))
-        if rows.rewards is not None:
-            paid = rows.rewards
-        elif mdp.rewards is not None:
-            rewards = mdp.rewards.reshape(-1, mdp.n_states, mdp.n_actions)
-        model = _Model(rows.indptr, rows.indices, rows.probabilities, rewards, paid)
+        model = _Model(rows.indptr, rows.indices, rows.probabilities, *payoffs(mdp))
         self.mdp, self.scratch = mdp, 0
-        if is_paid or largest_beta * mdp.horizon * (high - low) > _SAFE_EXPONENT:
+        if mdp.next_state_rewards or largest_beta * mdp.horizon * (high - low) > _SAFE_EXPONENT:
             self.scratch = int(np.diff(rows.indptr[:: mdp.n_states * mdp.n_actions]).max())
         size = sum(part.nbytes for part in model)
         size += sum(math.prod(shape) * dtype.itemsize for shape, dtype in self._tables(betas))

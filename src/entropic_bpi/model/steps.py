@@ -29,11 +29,14 @@ _COPIED_AT_ONCE = 1 << 17
 
 def plan_in_one_call(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray, *, improve: bool) -> None:
     """Fill in ``values``, and ``policy`` if it is to ``improve``."""
-    rows, rewards, paid = mdp.rows, mdp._rewards, _UNPAID[None]
-    if rows.rewards is not None:
-        rewards, paid = frozen(np.zeros((1, 1, mdp.n_actions))), rows.rewards
-    assert rewards is not None
-    backups.backward_induction(_arrays(rows), paid, rewards, beta, improve, values, policy)
+    backups.backward_induction(_arrays(mdp.rows), *payoffs(mdp)[::-1], beta, improve, values, policy)
+
+
+def payoffs(mdp: FiniteMDP) -> tuple[np.ndarray, np.ndarray]:
+    """Return rewards ``(1 or H, S, A)`` and those of entries ``(1 or H, entries)``; the others are without content."""
+    if mdp.next_state_rewards:
+        return frozen(np.zeros((1, 1, mdp.n_actions))), mdp._payoffs
+    return mdp._payoffs, _UNPAID[None]
 
 
 def _arrays(rows: SparseTransitions) -> backups.Arrays:
@@ -43,7 +46,7 @@ def _arrays(rows: SparseTransitions) -> backups.Arrays:
 def solve_by_steps(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:
     """Fill in ``values`` ``(β, H + 1, S)`` and ``policies`` ``(β, H, S)`` backwards."""
     for h in reversed(range(mdp.horizon)):
-        tables = _tables_of_q_values(mdp, h, list(values[:, h + 1]), betas)
+        tables = tables_of_q_values(mdp, h, list(values[:, h + 1]), betas)
         for q_values, value, policy in zip(tables, values, policies, strict=True):
             _choose_best(q_values, value[h], policy[h])
 
@@ -85,12 +88,7 @@ def evaluate_by_steps(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: n
             values[h] += mdp.step_rewards(h)[states, policy[h]]
 
 
-def step_q_values(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float) -> np.ndarray:
-    """The backup ``(S, A)`` of ``values`` at step ``h``."""
-    return _tables_of_q_values(mdp, h, [values], [beta])[0]
-
-
-def _tables_of_q_values(mdp: FiniteMDP, h: int, values: list[np.ndarray], betas: list[float]) -> list[np.ndarray]:
+def tables_of_q_values(mdp: FiniteMDP, h: int, values: list[np.ndarray], betas: list[float]) -> list[np.ndarray]:
     """The backup ``(S, A)`` at step ``h`` for each β and its ``values``."""
     rows = np.arange(mdp.n_states * mdp.n_actions)
     if mdp.next_state_rewards or mdp.is_sparse:

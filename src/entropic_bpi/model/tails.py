@@ -58,8 +58,7 @@ _FEW_KNOTS, _MOST_KNOTS, _PASSES = 2_000, 1_000_000, 40
 _ROUNDING = 4e-15
 
 _Shortfall = tuple[np.ndarray, np.ndarray]  # knots, values
-# Where cells begin: this many times c/R; and how much farther the last λ goes when what lies beyond matters.
-_FIRST_GRID = 16.0
+# How much farther than c/R the last λ is, and each further one where what lies beyond matters.
 _FARTHER = 16.0
 _MOST_PLANS = 100_000
 # Cells that are split together, since several β of a large model are planned in less time than one after the other.
@@ -190,10 +189,9 @@ def solve_cvar(mdp: FiniteMDP, alpha: float, *, tol: float = 1e-6) -> CVaRSoluti
 
 def _outcomes(mdp: FiniteMDP, h: int, s: int, a: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Successors, probabilities and rewards of an action."""
-    rows, row = mdp.step_rows(h), s * mdp.n_actions + a
-    some = slice(rows.indptr[row], rows.indptr[row + 1])
-    paid = np.full(some.stop - some.start, mdp.step_rewards(h)[s, a]) if rows.rewards is None else rows.rewards[some]
-    return rows.indices[some], rows.probabilities[some], paid
+    row = mdp._chosen_rows(h, np.array([s * mdp.n_actions + a]))
+    assert row.rewards is not None
+    return row.indices, row.probabilities, row.rewards
 
 
 def _at(shortfall: _Shortfall, b: np.ndarray) -> np.ndarray:
@@ -343,7 +341,7 @@ class _Search:
 
     def split_to(self, tol: float) -> None:
         """Split cells until no bound exceeds the best by more than ``tol`` times the range of the return."""
-        last = self.first * _FIRST_GRID
+        last = self.first * _FARTHER
         at_first, at_last = self.values_at([self.first, last])
         self._add(self.first, at_first, last, at_last)
         self._add(last, at_last, math.inf, 0.0)

@@ -27,7 +27,7 @@ from entropic_bpi.sources.log import Log
 from entropic_bpi.sources.opening import accepted_names, open_problem
 from entropic_bpi.tools.checks import check_device, check_policy, check_positive, check_probability
 from entropic_bpi.tools.text import shown
-from entropic_bpi.types import Claim, EVaRClaim, Transitions
+from entropic_bpi.types import Claim, Transitions
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class CollectedData(NamedTuple):
     def problem(self) -> Problem:
         return self.counts.problem
 
-    def certificate(self, planned: np.ndarray, claim: Claim | EVaRClaim, *, named: float | None = None) -> Certificate:
+    def certificate(self, planned: np.ndarray, claim: Claim, *, named: float | None = None) -> Certificate:
         """Return the certificate of a claim about a policy of all planned steps; ``named`` is the ε that was given."""
         problem, provenance = self.problem, self.provenance
         if provenance.log is not None and named is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +27,7 @@ from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.environment import EnvironmentRaised, Player
 from entropic_bpi.sources.simulator import Simulator
 from entropic_bpi.types import Bounds, Plan, Summarised
-
-if TYPE_CHECKING:
-    from entropic_bpi.verification import Verification
+from entropic_bpi.verification import Verification
 
 # Unless something else is asked for, plan again after this fraction of the episodes so far, or a larger one.
 REPLAN = 0.01
@@ -337,7 +335,9 @@ class Loop:
             rows = np.empty(played, dtype=HISTORY)
             rows["episodes"] = before + 1 + np.arange(played)
             rows["lower"], rows["upper"], rows["gap"] = bounds
-            if counts.episodes == last or (played and bounds.last.reached(state.problem.goal)):
+            if counts.episodes == last or (
+                played and Bounds(*(side[-1] for side in bounds)).reached(state.problem.goal)
+            ):
                 state.history.append(_thinned(rows[:-1]))  # the last one is planned again, and noted then
                 return
             state.history.append(_thinned(rows))

@@ -14,11 +14,10 @@ from entropic_bpi import methods
 from entropic_bpi.cli import app
 from entropic_bpi.lab.events import EVENTS, CountEvent, Event, KLEvent
 from entropic_bpi.lab.experiments import Case, Validation, oracle, validate, validation
-from entropic_bpi.lab.experiments.cases import default_cases
+from entropic_bpi.lab.experiments.cases import default_cases, worst_value
 from entropic_bpi.lab.experiments.oracle import Oracle
 from entropic_bpi.lab.experiments.spec import RULES
 from entropic_bpi.lab.experiments.statistics import proportion
-from entropic_bpi.model import planning
 from entropic_bpi.runs.identification import start_run
 from entropic_bpi.runs.settings import Settings
 
@@ -115,8 +114,6 @@ def test_the_default_study_has_every_kind_of_model_and_both_signs():
 @pytest.mark.parametrize("case", default_cases(), ids=lambda case: f"{case.name}{case.betas}")
 def test_a_wrong_answer_is_possible_in_every_cell(case):
     """Otherwise the study could not fail there."""
-    from entropic_bpi.model.planning import worst_value
-
     for beta in case.betas:
         assert eb.solve(case.mdp, beta).value - worst_value(case.mdp, beta) > 5 * case.accuracy(beta)
 
@@ -126,18 +123,16 @@ def test_the_accuracy_does_not_depend_on_digits_that_depend_on_the_processor(mon
     case = Case("bridge", BRIDGE)
     accuracies = [case.accuracy(beta) for beta in case.betas]
     for beta, accuracy in zip(case.betas, accuracies, strict=True):
-        loss = eb.solve(BRIDGE, beta).value - planning.worst_value(BRIDGE, beta)
+        loss = eb.solve(BRIDGE, beta).value - worst_value(BRIDGE, beta)
         assert accuracy == pytest.approx(0.1 * loss, rel=1e-8)
-    exact = planning.worst_value
-    monkeypatch.setattr(planning, "worst_value", lambda *model: exact(*model) + 1e-15)
+    exact = worst_value
+    monkeypatch.setattr(f"{Case.__module__}.worst_value", lambda *model: exact(*model) + 1e-15)
     assert [case.accuracy(beta) for beta in case.betas] == accuracies
 
 
 def test_the_worst_value_is_that_of_the_worst_policy():
     rng = np.random.default_rng(1)
     mdp = eb.FiniteMDP(rng.dirichlet(np.ones(2), (2, 2)), rng.random((2, 2)), horizon=2)
-    from entropic_bpi.model.planning import worst_value
-
     policies = np.indices((2,) * 4).reshape(4, -1).T.reshape(-1, 2, 2)
     for beta in (1.3, -0.7, 0.0):
         assert worst_value(mdp, beta) == pytest.approx(min(eb.evaluate(mdp, p, beta).value for p in policies))

@@ -72,7 +72,7 @@ class Case:
 
     def accuracy(self, beta: float) -> float:
         """Return ε for a risk parameter."""
-        loss = planning.solve(self.mdp, beta).value - planning.worst_value(self.mdp, beta)
+        loss = planning.solve(self.mdp, beta).value - worst_value(self.mdp, beta)
         return self._accuracy(loss, f"beta = {beta:g}")
 
     def evar_accuracy(self, alpha: float) -> float:
@@ -103,6 +103,11 @@ class Case:
         except InvalidProblemError:
             return False
         return True
+
+
+def worst_value(mdp: FiniteMDP, beta: float) -> float:
+    """Return the value of the worst policy, which is the best one for the opposite rewards and risk parameter."""
+    return -planning.solve(mdp._with_rewards(-mdp._payoffs), -beta).value
 
 
 class StudyCell(NamedTuple):

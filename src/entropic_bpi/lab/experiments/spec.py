@@ -24,7 +24,7 @@ from entropic_bpi import methods
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.lab.learners._run import find, names, parameters_of
 from entropic_bpi.model.formats.registry import SUFFIXES
-from entropic_bpi.model.instances.sources import model_of
+from entropic_bpi.model.instances.sources import named_model
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.declarations import ENTRIES
 from entropic_bpi.runs.settings import CHECKS
@@ -284,7 +284,7 @@ def _build(instance: str, horizon: int | None, params: dict[str, Any], folder: P
     if "horizon" in params:
         raise SweepError("the horizon is an axis of its own, not one of params")
     try:
-        return model_of(instance, horizon, params, folder)
+        return named_model(instance, {"horizon": horizon}, params, folder)
     except EntropicBPIError as error:
         incomplete = "; it takes " in str(error)  # a list of parameters, in which the horizon may be too
         hint = f"{_OF_THE_INSTANCE}, its horizon beside it" if incomplete else ""

@@ -57,7 +57,7 @@ from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.tools.checks import LARGEST_REACH
-from entropic_bpi.types import RATIO, Behaviour, Bounds, Cell, Claim, EVaRClaim, Plan
+from entropic_bpi.types import RATIO, Behaviour, Bounds, Cell, Claim, Plan
 
 # The share of ε, or of the gap, that may be left to the width of the cells: halving goes on until it is no more.
 CELL_SHARE = 1 / 16
@@ -156,14 +156,17 @@ class Tail:
             found += [(*self.below(node, begin), before, node), (*self.above(node, end), node, after)]
         return found
 
-    def claim(self, lowest: float) -> EVaRClaim:
+    def claim(self, lowest: float) -> Claim:
         """What is certified, in the reward's units, where ``lowest`` is the smallest return."""
         lower, upper = lowest + self.lower, lowest + max(0.0, *(half[0] for half in self.halves))
         size = ULPS * (abs(lowest) + abs(lower) + abs(upper))
-        gap, cells = max(half[1] for half in self.halves), []
-        for node, _, end in self.cells:
-            cells.append(Cell(node.lam, end, node.test if node.gap < self.height(node) - self.lower else None))
-        return EVaRClaim(float(max(lower - size, lowest)), float(upper + size), float(gap), tuple(cells))
+        cells = [
+            Cell(node.lam, end, node.test if node.gap < self.height(node) - self.lower else None)
+            for node, _, end in self.cells
+        ]
+        cells[-1] = cells[-1]._replace(until=None)
+        gap = max(half[1] for half in self.halves)
+        return Claim(float(max(lower - size, lowest)), float(upper + size), float(gap), cells=tuple(cells))
 
 
 @dataclass
@@ -283,11 +286,11 @@ class EVaRKL:
 
     # -- certificates ------------------------------------------------------------------------------------------------
 
-    def claim(self, counts: Counts, plan: Plan) -> EVaRClaim:
+    def claim(self, counts: Counts, plan: Plan) -> Claim:
         """What is certified of the candidate of a plan."""
         return self.bounds_of(counts, plan.policy)
 
-    def bounds_of(self, counts: Counts, policy: np.ndarray) -> EVaRClaim:
+    def bounds_of(self, counts: Counts, policy: np.ndarray) -> Claim:
         """What is certified of any policy ``(steps, S)``."""
         return self._test(counts, policy)[0].claim(self.lowest)
 
@@ -295,7 +298,7 @@ class EVaRKL:
         """Bounds on the EVaR of any policy ``(steps, S)``; they hold together with all claims."""
         return self.own_claim(counts, policy)[:2]
 
-    def own_claim(self, counts: Counts, policy: np.ndarray) -> EVaRClaim:
+    def own_claim(self, counts: Counts, policy: np.ndarray) -> Claim:
         """The same bounds, and the cells behind them: those of the module's docstring with no other policy to choose."""
 
         def evaluate(lam: float, _: bool) -> Node:

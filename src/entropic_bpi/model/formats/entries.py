@@ -194,8 +194,7 @@ def entries_of_model(path: Path, mdp: FiniteMDP, *, any_start: bool = False) -> 
     """
     if not (any_start or isinstance(mdp.start, int)):
         raise InvalidModelError(f"cannot save to {path}: the format has no distribution of the first state")
-    by_step = (mdp.rows.rewards if mdp.next_state_rewards else mdp._rewards, mdp._allowed)
-    if not mdp.stationary or any(array is not None and len(array) > 1 for array in by_step):
+    if not mdp.stationary or len(mdp._payoffs) > 1 or (mdp._allowed is not None and len(mdp._allowed) > 1):
         raise InvalidModelError(f"cannot save to {path}: the model is not the same at every step; save it as .npz")
     rows = mdp.step_rows(0)
     which = np.arange(len(rows.indptr) - 1) if mdp.allowed is None else np.flatnonzero(mdp.allowed)

@@ -80,15 +80,8 @@ def as_gymnasium(mdp: FiniteMDP) -> MDPEnv:
     return MDPEnv(mdp)
 
 
-def make_risky_bridge(**parameters: Any) -> MDPEnv:
-    """Behind ``entropic_bpi/RiskyBridge-v0``; takes the instance's parameters."""
+def make(instance: str, **parameters: Any) -> MDPEnv:
+    """Make an environment of an instance; behind the ids of :mod:`entropic_bpi.environments`."""
     from entropic_bpi.model import instances
 
-    return MDPEnv(instances.risky_bridge(**parameters))
-
-
-def make_river_swim(**parameters: Any) -> MDPEnv:
-    """Behind ``entropic_bpi/RiverSwim-v0``; takes the instance's parameters."""
-    from entropic_bpi.model import instances
-
-    return MDPEnv(instances.river_swim(**parameters))
+    return MDPEnv(instances.make(instance, **parameters))

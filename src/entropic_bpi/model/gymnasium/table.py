@@ -188,8 +188,8 @@ def _first(start: Any, n_states: int, n_all: int) -> int | np.ndarray:
     checked = read_start(start, n_states)
     if isinstance(checked, int):
         return checked
-    certain = np.flatnonzero(checked == 1)
-    return int(certain[0]) if len(certain) else np.pad(np.asarray(start, dtype=float), (0, n_all - n_states))
+    possible = np.flatnonzero(checked)
+    return int(possible[0]) if len(possible) == 1 else np.pad(np.asarray(start, dtype=float), (0, n_all - n_states))
 
 
 def _compress(table: list[dict[int, _Outcome]], n_actions: int) -> tuple[SparseTransitions, Any]:

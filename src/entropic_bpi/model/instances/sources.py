@@ -6,25 +6,30 @@ from typing import Any
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model import instances
-from entropic_bpi.model.formats.registry import SUFFIXES, format_of
+from entropic_bpi.model.formats.registry import SUFFIXES, Format, format_of
 from entropic_bpi.model.gymnasium.ids import is_class_in_file
 from entropic_bpi.model.mdp import FiniteMDP
 
 
-def model_of(
-    source: str, horizon: int | None = None, params: Mapping[str, Any] | None = None, folder: str | Path = "."
+def named_model(
+    source: str, arguments: Mapping[str, Any], params: Mapping[str, Any], folder: str | Path = "."
 ) -> FiniteMDP:
-    """``risky-bridge``, a model file (relative to ``folder``), ``gym:ENV_ID`` or ``file.py:Class``, with its parameters.
+    """Return the model that a word names, with its parameters and the ``horizon`` of the arguments.
+
+    The word is like ``risky-bridge``, a model file (relative to ``folder``), ``gym:ENV_ID`` or ``file.py:Class``. Where
+    rewards are discounted the horizon does not matter, but a file of ours has its own.
 
     Examples
     --------
-    >>> from entropic_bpi.model.instances.sources import model_of
-    >>> model_of("river-swim", 5, {"n_states": 4}).horizon
+    >>> from entropic_bpi.model.instances.sources import named_model
+    >>> named_model("river-swim", {"horizon": 5}, {"n_states": 4}).horizon
     5
     """
-    given = dict(params or {})
-    if format_of(Path(source)) is not None and not is_environment(source):
-        return _saved(Path(folder) / source, horizon, given)
+    given, form, horizon = dict(params), format_of(Path(source)), arguments.get("horizon")
+    if arguments.get("discount") is not None:
+        horizon = 1 if is_environment(source) or (form is not None and not form.has_horizon) else None
+    if form is not None and not is_environment(source):
+        return _saved(Path(folder) / source, form, horizon, given)
     if horizon is not None and "horizon" in given:
         raise InvalidProblemError("the horizon is given twice, once among the parameters")
     given |= {} if horizon is None else {"horizon": horizon}
@@ -42,28 +47,12 @@ def model_of(
     return instances._build(source, given)
 
 
-def named_model(
-    word: str, arguments: Mapping[str, Any], params: Mapping[str, Any], folder: str | Path = "."
-) -> FiniteMDP:
-    """Return the model that a word names.
-
-    Where rewards are discounted its horizon does not matter, but a file of ours has its own.
-    """
-    horizon = arguments.get("horizon")
-    if arguments.get("discount") is not None:
-        form = format_of(Path(word))
-        horizon = 1 if is_environment(word) or (form is not None and not form.has_horizon) else None
-    return model_of(word, horizon, params, folder)
-
-
 def is_environment(source: str) -> bool:
     """Whether the word means a Gymnasium environment."""
     return source.startswith("gym:") or is_class_in_file(source)
 
 
-def _saved(path: Path, horizon: int | None, params: Mapping[str, Any]) -> FiniteMDP:
-    form = format_of(path)
-    assert form is not None
+def _saved(path: Path, form: Format, horizon: int | None, params: Mapping[str, Any]) -> FiniteMDP:
     names = ("start", "reward") if form.has_rewards else () if form.has_horizon else ("start",)
     if unknown := [name for name in params if name not in names]:
         takes = f"takes {' and '.join(names)} alone" if names else "takes no parameters"

@@ -75,6 +75,10 @@ class SparseTransitions:
         starts = starts_of(lengths)
         return np.repeat(self.indptr[which] - starts[:-1], lengths) + np.arange(starts[-1]), lengths
 
+    def _rows(self, which: np.ndarray) -> SparseTransitions:
+        entries, lengths = self.entries_of(which)
+        return self._take(entries, starts_of(lengths))
+
     def _take(self, entries: np.ndarray | slice, indptr: np.ndarray) -> SparseTransitions:
         """The rows ``indptr`` made of these entries."""
         rewards = None if self.rewards is None else self.rewards[..., entries]
@@ -144,17 +148,16 @@ def tolerance_of(dtype: np.dtype) -> float:
     return max(SUM_TOLERANCE, 8 * float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0)
 
 
-def interleave(steps: list[list[Any]], n_states: int, n_actions: int, label: str) -> Any:
+def interleave(steps: list[list[Any]], n_states: int, n_actions: int) -> Any:
     """One sparse matrix with rows ``(h, s, a)`` out of one sparse ``(S, S)`` matrix per step and action."""
     for h, matrices in enumerate(steps):
         if len(matrices) != n_actions:
-            raise InvalidModelError(
-                f"{label}[h={h}] has {len(matrices)} matrices, expected one per action: {n_actions}"
-            )
+            expected = f"expected one per action: {n_actions}"
+            raise InvalidModelError(f"transitions[h={h}] has {len(matrices)} matrices, {expected}")
         for a, matrix in enumerate(matrices):
             shape = getattr(matrix, "shape", None)
             if not (sparse.issparse(matrix) and shape == (n_states, n_states)):
-                place, size = f"{label}: the matrix of step {h}, action {a}", f"({n_states}, {n_states})"
+                place, size = f"transitions: the matrix of step {h}, action {a}", f"({n_states}, {n_states})"
                 raise InvalidModelError(f"{place} must be sparse {size}, got {type(matrix).__name__} of shape {shape}")
     order = np.arange(n_actions * n_states).reshape(n_actions, n_states).T.ravel()
     stacks = (sparse.vstack([sparse.csr_array(each, dtype=float) for each in step], format="csr") for step in steps)
@@ -203,7 +206,7 @@ def row_sources(allowed: np.ndarray, steps: int) -> np.ndarray:
 
     Rows that serve all steps are allowed if they are at some step.
     """
-    every = np.broadcast_to(allowed, (steps, *allowed.shape[1:])) if steps > 1 else allowed.any(axis=0)
-    mask = every.reshape(steps, *allowed.shape[1:])
-    pairs = np.arange(mask.shape[0] * mask.shape[1]).reshape(*mask.shape[:2], 1)
-    return np.asarray((pairs * mask.shape[2] + stand_ins(mask)).reshape(-1))
+    shared = allowed if steps > 1 else allowed.any(axis=0)
+    mask = np.broadcast_to(shared, (steps, *allowed.shape[1:]))
+    first = np.arange(mask.size).reshape(mask.shape)[:, :, :1]
+    return np.asarray((first + stand_ins(mask)).reshape(-1))

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from entropic_bpi.tools.text import shown
 # Rows whose exact sum is off by less are left as they are, so that a model read back is the same to the last bit.
 _SUM_ROUNDING = 1e-14
 _LARGEST_RETURN = 1e307
-_Locate = Callable[[int], tuple[int, int | None]]  # row and next state of a position
 
 
 class ModelArrays:
@@ -28,9 +28,7 @@ class ModelArrays:
     _allowed : bool array ``(1 or H, S, A)``, or None
         The allowed actions; None if all are.
     _kernel : float array ``(1 or H, S, A, S)``, or None
-        The transitions of a dense model.
-    _sparse_rows : SparseTransitions or None
-        The transitions of a sparse model.
+        The transitions of a dense model; those of a sparse one are ``rows`` from the beginning.
     _rewards : float array ``(1 or H, S, A)`` or ``(1 or H, S, A, S)``, or None
         None if the rows have them.
     """
@@ -47,7 +45,6 @@ class ModelArrays:
         vars(self)["horizon"] = int(horizon)  # an attribute that cannot be set
         self._allowed: np.ndarray | None = allowed
         self._kernel: np.ndarray | None = None
-        self._sparse_rows: SparseTransitions | None = None
         self._rewards: np.ndarray | None = None
         if isinstance(transitions, SparseTransitions):
             self._read_rows(transitions, rewards)
@@ -69,7 +66,7 @@ class ModelArrays:
         self._set_sizes(shape[0] if kernel.ndim == 4 else None, *shape[-3:-1])
         kernel = self._unmasked(kernel.reshape(-1, *shape[-3:]))
         indptr = np.arange(0, kernel.size + 1, self.n_states)
-        self._normalise(kernel.reshape(-1), indptr, arrays.tolerance_of(np.asarray(transitions).dtype))
+        normalise(kernel.reshape(-1), indptr, arrays.tolerance_of(np.asarray(transitions).dtype), self._place)
         self._kernel = frozen(kernel)
 
     def _read_sparse(self, transitions: Any) -> None:
@@ -79,7 +76,7 @@ class ModelArrays:
         if n_states == 0:
             raise InvalidModelError("transitions must be sparse (S, S) matrices with S of at least 1, got S = 0")
         self._set_sizes(len(steps) if per_step else None, n_states, len(steps[0]))
-        rows = arrays.interleave(steps, n_states, self.n_actions, "transitions")
+        rows = arrays.interleave(steps, n_states, self.n_actions)
         coarse = max(arrays.tolerance_of(matrix.dtype) for step in steps for matrix in step)
         self._set_rows(SparseTransitions(rows.indptr, rows.indices, rows.data), coarse, copy=False)
 
@@ -107,17 +104,11 @@ class ModelArrays:
         vars(self).update(n_states=n_states, n_actions=n_actions, stationary=steps in (None, 1))
         self._allowed = arrays.check_allowed(self._allowed, self.horizon, n_states, n_actions)
 
-    def _sources(self, steps: int) -> np.ndarray:
-        """The row whose content each row of 1 or all steps has."""
-        if self._allowed is None:
-            return np.arange(steps * self.n_states * self.n_actions)
-        return arrays.row_sources(self._allowed, steps)
-
     def _unmasked(self, array: np.ndarray) -> np.ndarray:
         """An array ``(1 or H, S, A, …)`` with the rows of forbidden actions replaced."""
         if self._allowed is None:
             return array
-        sources = self._sources(len(array))
+        sources = arrays.row_sources(self._allowed, len(array))
         return array.reshape(len(sources), -1)[sources].reshape(array.shape)
 
     def _set_rows(self, given: SparseTransitions, tolerance: float, *, copy: bool) -> None:
@@ -133,18 +124,17 @@ class ModelArrays:
             raise InvalidModelError(f"row rewards must align with the {len(indices)} entries, got {rewards.shape}")
         rows = SparseTransitions(indptr, indices, probabilities, rewards)
         if self._allowed is not None:
-            entries, lengths = rows.entries_of(self._sources(1 if self.stationary else self.horizon))
-            rows = rows._take(entries, arrays.starts_of(lengths))
+            rows = rows._rows(arrays.row_sources(self._allowed, 1 if self.stationary else self.horizon))
         rows = self._checked_rows(rows, copy)
-        self._normalise(rows.probabilities, rows.indptr, tolerance)
+        normalise(rows.probabilities, rows.indptr, tolerance, self._place)
         if rows.rewards is not None:
             ends = rows.indptr
-            self._check_rewards(rows.rewards, lambda i: (row_of_entry(i % ends[-1], ends), None), None, "row rewards")
+            self._check_rewards(rows.rewards, lambda i: self._place(row_of_entry(i % ends[-1], ends), "row rewards"))
         if not rows.probabilities.all():
             possible = rows.probabilities > 0
             lengths = np.add.reduceat(possible, rows.indptr[:-1], dtype=np.int64)
             rows = rows._take(possible, arrays.starts_of(lengths))
-        self._sparse_rows = rows._frozen()
+        vars(self)["rows"] = rows._frozen()
 
     def _checked_rows(self, rows: SparseTransitions, copy: bool) -> SparseTransitions:
         """The rows with 32-bit indices that are increasing in each row, none of which is empty."""
@@ -162,28 +152,6 @@ class ModelArrays:
             raise InvalidModelError(f"{place}: next states must be increasing, without repeats")
         return replace(rows, indices=indices.astype(np.int32, order="C", copy=copy))
 
-    def _normalise(self, values: np.ndarray, indptr: np.ndarray, tolerance: float) -> None:
-        """Make the rows delimited by ``indptr`` sum to 1 in place, or raise at the first bad entry or sum.
-
-        The exact sum decides, so that dense and sparse forms of a model agree to the last bit.
-        """
-        if not (values.min() >= -tolerance and values.max() < np.inf):
-            bad = int(np.argmin((values >= -tolerance) & (values < np.inf)))
-            place = self._place(row_of_entry(bad, indptr))
-            raise InvalidModelError(f"{place} holds {values[bad]}, expected probabilities of at least 0")
-        np.maximum(values, 0.0, out=values)
-        with np.errstate(over="ignore"):
-            sums = np.add.reduceat(values, indptr[:-1])
-        off = np.abs(sums - 1)
-        if off.max() > tolerance:
-            worst = int(np.argmax(off > tolerance))
-            raise InvalidModelError(f"{self._place(worst)} sums to {sums[worst]:.10g}, expected 1")
-        for row in np.flatnonzero(off > _SUM_ROUNDING / 2):
-            entries = values[indptr[row] : indptr[row + 1]]
-            total = math.fsum(entries)
-            if abs(total - 1) > _SUM_ROUNDING:
-                entries /= total
-
     def _place(self, row: int, label: str = "transitions", per_step: bool | None = None, successor: Any = None) -> str:
         """A row, or an entry of it, in words; with its step if the transitions, or what is ``per_step``, differ by it."""
         pair, action = divmod(row, self.n_actions)
@@ -193,17 +161,9 @@ class ModelArrays:
         return f"{label}[{', '.join(f'{name}={index}' for name, index in indices.items() if index is not None)}]"
 
     def _read_rewards(self, rewards: Any, *, may_be_next_state: bool) -> None:
-        rows = self._sparse_rows
-        if rows is not None and rows.rewards is not None:
+        """Take rewards as ``(1 or H, S, A)`` or, of a dense model, ``(1 or H, S, A, S)``, unless the rows have them."""
+        if self._kernel is None and self.rows.rewards is not None:
             return
-        array = self._dense_rewards(rewards, may_be_next_state=may_be_next_state)
-        if rows is not None and array.ndim == 4:
-            self._sparse_rows = replace(rows, rewards=frozen(self._at_entries(array, rows)))
-        else:
-            self._rewards = frozen(array)
-
-    def _dense_rewards(self, rewards: Any, *, may_be_next_state: bool) -> np.ndarray:
-        """Rewards given as an array, as ``(1 or H, S, A)`` or, except with Rows, ``(1 or H, S, A, S)``."""
         array, size = arrays.as_floats("rewards", rewards), (self.n_states, self.n_actions)
         stationary_shapes = (size, (*size, self.n_states)) if may_be_next_state else (size,)
         shapes = (*stationary_shapes, *((self.horizon, *shape) for shape in stationary_shapes))
@@ -218,29 +178,65 @@ class ModelArrays:
             )
         per_step = array.shape not in stationary_shapes
         array = self._unmasked(array if per_step else array[None])
-        self._check_rewards(array, lambda i: divmod(i, self.n_states) if array.ndim == 4 else (i, None), per_step)
-        return array
 
-    def _check_rewards(
-        self, rewards: np.ndarray, locate: _Locate, per_step: bool | None, label: str = "rewards"
-    ) -> None:
-        """Refuse rewards that are not finite or too large; ``locate`` says where a position in the flat array is."""
+        def place(i: int) -> str:
+            row, successor = divmod(i, self.n_states) if array.ndim == 4 else (i, None)
+            return self._place(row, "rewards", per_step, successor)
+
+        self._check_rewards(array, place)
+        if self._kernel is None and array.ndim == 4:
+            vars(self)["rows"] = replace(self.rows, rewards=frozen(self._at_entries(array, self.rows)))
+        else:
+            self._rewards = frozen(array)
+
+    def _check_rewards(self, rewards: np.ndarray, place: Callable[[int], str]) -> None:
+        """Refuse rewards that are not finite or too large; ``place`` names a position in the flat array."""
         flat, largest = rewards.reshape(-1), _LARGEST_RETURN / self.horizon
-        if flat.size and not (flat.min() >= -largest and flat.max() <= largest):
+        if not (flat.min() >= -largest and flat.max() <= largest):
             bad = int(np.argmin(np.abs(flat) <= largest))
             expected = "a sum over the horizon within doubles" if np.isfinite(flat[bad]) else "a finite number"
-            row, successor = locate(bad)
-            raise InvalidModelError(
-                f"{self._place(row, label, per_step, successor)} is {flat[bad]}, expected {expected}"
-            )
+            raise InvalidModelError(f"{place(bad)} is {flat[bad]}, expected {expected}")
+
+    @cached_property
+    def rows(self) -> SparseTransitions:
+        """The transitions as compressed rows, which every sampler and learner reads."""
+        assert self._kernel is not None
+        possible = np.flatnonzero(self._kernel)
+        indptr = np.searchsorted(possible, np.arange(0, self._kernel.size + 1, self.n_states))
+        indices = (possible % self.n_states).astype(np.int32)
+        rows = SparseTransitions(indptr, indices, self._kernel.reshape(-1)[possible])
+        if self._rewards is not None and self._rewards.ndim == 4:
+            rows = replace(rows, rewards=self._at_entries(self._rewards, rows))
+        return rows._frozen()
 
     def _at_entries(self, rewards: np.ndarray, rows: SparseTransitions) -> np.ndarray:
         """Next-state rewards ``(1 or H, S, A, S)`` at the entries of ``rows``, as ``(1 or H, entries)``."""
-        steps, size = len(rewards), self.n_states**2 * self.n_actions
-        wanted = (np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr)) * self.n_states + rows.indices)[None]
-        if self.stationary:
-            wanted = wanted + size * np.arange(steps)[:, None]
-        return rewards.reshape(-1)[wanted % size if steps == 1 else wanted]
+        wanted = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr)) * self.n_states + rows.indices
+        table = rewards.reshape(len(rewards) if self.stationary else 1, -1)
+        return np.take(table, wanted % table.shape[1], axis=1)
+
+
+def normalise(values: np.ndarray, indptr: np.ndarray, tolerance: float, place: Callable[[int], str]) -> None:
+    """Make the rows delimited by ``indptr`` sum to 1 in place, or raise at the first bad entry or sum.
+
+    The exact sum decides, so that dense and sparse forms of a model agree to the last bit.
+    """
+    if not (values.min() >= -tolerance and values.max() < np.inf):
+        bad = int(np.argmin((values >= -tolerance) & (values < np.inf)))
+        where = place(row_of_entry(bad, indptr))
+        raise InvalidModelError(f"{where} holds {values[bad]}, expected probabilities of at least 0")
+    np.maximum(values, 0.0, out=values)
+    with np.errstate(over="ignore"):
+        sums = np.add.reduceat(values, indptr[:-1])
+    off = np.abs(sums - 1)
+    if off.max() > tolerance:
+        worst = int(np.argmax(off > tolerance))
+        raise InvalidModelError(f"{place(worst)} sums to {sums[worst]:.10g}, expected 1")
+    for row in np.flatnonzero(off > _SUM_ROUNDING / 2):
+        entries = values[indptr[row] : indptr[row + 1]]
+        total = math.fsum(entries)
+        if abs(total - 1) > _SUM_ROUNDING:
+            entries /= total
 
 
 def read_start(start: Any, n_states: int) -> int | np.ndarray:
@@ -257,10 +253,8 @@ def read_start(start: Any, n_states: int) -> int | np.ndarray:
     if bad.any():
         state = int(np.argmax(bad))
         raise InvalidModelError(f"start[{state}] is {distribution[state]}, expected a probability of at least 0")
-    distribution = np.maximum(distribution, 0.0)
-    if abs(distribution.sum() - 1) > tolerance:
-        raise InvalidModelError(f"start sums to {distribution.sum():.10g}, expected 1")
-    return frozen(distribution / distribution.sum())
+    normalise(distribution, np.array([0, n_states]), tolerance, lambda row: "start")
+    return frozen(distribution)
 
 
 def read_names(label: str, names: Sequence[str] | None, count: int) -> tuple[str, ...] | None:

@@ -1,11 +1,10 @@
 """The transitions and rewards of a model step by step, however it is held."""
 
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
-from entropic_bpi.model.parts.arrays import SparseTransitions, frozen, stand_ins, starts_of
+from entropic_bpi.model.parts.arrays import SparseTransitions, frozen, stand_ins
 from entropic_bpi.model.parts.reading import ModelArrays
 
 
@@ -14,26 +13,19 @@ class ModelRows(ModelArrays):
 
     @property
     def is_sparse(self) -> bool:
-        return self._sparse_rows is not None
+        return self._kernel is None
 
     @property
     def next_state_rewards(self) -> bool:
         """Whether rewards are given as a function of the next state as well."""
         return self._rewards is None or self._rewards.ndim == 4
 
-    @cached_property
-    def rows(self) -> SparseTransitions:
-        """The transitions as compressed rows, which every sampler and learner reads."""
-        if self._sparse_rows is not None:
-            return self._sparse_rows
-        assert self._kernel is not None
-        possible = np.flatnonzero(self._kernel)
-        indptr = np.searchsorted(possible, np.arange(0, self._kernel.size + 1, self.n_states))
-        indices = (possible % self.n_states).astype(np.int32)
-        rows = SparseTransitions(indptr, indices, self._kernel.reshape(-1)[possible])
-        if self._rewards is not None and self._rewards.ndim == 4:
-            rows = replace(rows, rewards=self._at_entries(self._rewards, rows))
-        return rows._frozen()
+    @property
+    def _payoffs(self) -> np.ndarray:
+        """The rewards ``(1 or H, S, A)``; those of the entries, ``(1 or H, entries)``, if the next state matters."""
+        payoffs = self.rows.rewards if self.next_state_rewards else self._rewards
+        assert payoffs is not None
+        return payoffs
 
     def step_rows(self, h: int) -> SparseTransitions:
         """Return the ``S * A`` rows of a step.
@@ -135,12 +127,10 @@ class ModelRows(ModelArrays):
         return self._chosen_rows(h, np.arange(self.n_states) * self.n_actions + policy[h])
 
     def _chosen_rows(self, h: int, chosen: np.ndarray) -> SparseTransitions:
-        rows = self.step_rows(h)
-        entries, lengths = rows.entries_of(chosen)
-        taken = rows._take(entries, starts_of(lengths))
-        if taken.rewards is not None:
-            return taken
-        return replace(taken, rewards=np.repeat(self.step_rewards(h).ravel()[chosen], lengths))
+        rows = self.step_rows(h)._rows(chosen)
+        if rows.rewards is not None:
+            return rows
+        return replace(rows, rewards=np.repeat(self.step_rewards(h).ravel()[chosen], np.diff(rows.indptr)))
 
     def replace_forbidden(self, policy: np.ndarray) -> np.ndarray:
         """Return a policy with each forbidden action replaced by the allowed one that it copies.

@@ -14,7 +14,8 @@ import numpy as np
 from entropic_bpi import methods
 from entropic_bpi._version import __version__
 from entropic_bpi.certificate.certificate import Certificate
-from entropic_bpi.certificate.contents import digest, encode_cells, write_content
+from entropic_bpi.certificate.codec import encode
+from entropic_bpi.certificate.contents import digest, write_content
 from entropic_bpi.certificate.provenance import Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.differences import difference
@@ -344,7 +345,7 @@ def _certified(
             ends, covered = _interval(measure, named.get(measure.text), counts, policy, tails[name])
             table.append(_row(name, measure, *ends))
             if covered is not None:
-                cells.append({"policy": name, "measure": measure.text, "cells": encode_cells(covered)})
+                cells.append({"policy": name, "measure": measure.text, "cells": encode(covered)})
     direct = [
         Difference(measure.text, one, other, *ends)
         for measure, (one, other) in product(measures, combinations(planned, 2))
