@@ -25,7 +25,7 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward
 from entropic_bpi.sources.adapters import as_gymnasium_env
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch
-from entropic_bpi.sources.spaces import END_NAME, MOST_STATES, DiscoveredStates, FiniteSpace, finite
+from entropic_bpi.sources.spaces import END_NAME, MOST_STATES, DiscoveredStates, FiniteSpace, listed
 from entropic_bpi.sources.successors import in_numbers
 from entropic_bpi.tools.checks import ask, check_memory
 from entropic_bpi.tools.facts import qualified_name, source_digest
@@ -120,9 +120,9 @@ class Environment:
         remedy = "declare max_states=M, at most how many different observations the environment really makes; they are "
         remedy += "then numbered as they are first seen"
         self.states: FiniteSpace | DiscoveredStates = (
-            _listed("observation", observations, remedy) if max_states is None else DiscoveredStates(max_states)
+            listed("observation", observations, remedy) if max_states is None else DiscoveredStates(max_states)
         )
-        self.actions = _listed("action", self.single_action_space, "wrap the environment so that there are few actions")
+        self.actions = listed("action", self.single_action_space, "wrap the environment so that there are few actions")
         self.noise: Noise | None = None  # as it was last declared
         spec = env.spec
         self.name = "environment" if spec is None else spec.id
@@ -468,15 +468,6 @@ def _constructor_arguments(env: Any) -> Any:
 def _ancestry(cls: type) -> list[type]:
     """The class and all that it inherits from, except what is Python's own."""
     return [part for part in cls.__mro__ if part.__module__.split(".")[0] not in sys.stdlib_module_names]
-
-
-def _listed(what: str, space: Any, remedy: str) -> FiniteSpace:
-    """The elements of a space that is small enough to list them."""
-    numbered = finite(space)
-    if numbered is not None and numbered.listable:
-        return numbered
-    size = "is not made of finitely many integers" if numbered is None else f"has {numbered}, too many to list them"
-    raise InvalidProblemError(f"the {what} space {shown(space)} {size}: {remedy}")
 
 
 def check_black_box(declared: Declarations, what: str = "an environment") -> None:

@@ -16,7 +16,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.sources.logs.labels import AllStates
 from entropic_bpi.sources.logs.lines import LogLines
 from entropic_bpi.sources.logs.tables import hashable, json_rows
-from entropic_bpi.sources.spaces import FiniteSpace, finite
+from entropic_bpi.sources.spaces import FiniteSpace, listed
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
 
@@ -58,13 +58,14 @@ class ImportedLog(LogLines):
         minari = module_of_extra("minari", "minari", "from_minari")
         try:
             data = minari.load_dataset(dataset) if isinstance(dataset, str) else dataset
-            spaces = _listed(data.observation_space), _listed(data.action_space)
+            remedy = "a data set needs spaces whose elements can be listed"
+            spaces = listed("observation", data.observation_space, remedy), listed("action", data.action_space, remedy)
             columns = _joined("the data set", _minari_steps(data.iterate_episodes(), *spaces))
         except (FileNotFoundError, AttributeError) as error:
             raise InvalidProblemError(f"{shown(dataset)} is not a Minari data set: {error}") from None
         labels = [tuple(hashable(space.element(i)) for i in range(space.size)) for space in spaces]
-        listed = {"states": range(len(labels[0])), "actions": range(len(labels[1]))}
-        log = cls._from_columns(str(data.id), columns, labels, **listed)
+        every = {"states": range(len(labels[0])), "actions": range(len(labels[1]))}
+        log = cls._from_columns(str(data.id), columns, labels, **every)
         log.declared = AllStates(log.states)
         return log
 
@@ -200,14 +201,6 @@ def _labels(values: np.ndarray) -> tuple[tuple[Any, ...], np.ndarray]:
     flat = values.reshape(len(values), -1)
     different, numbers = np.unique(flat, axis=0 if flat.shape[1] > 1 else None, return_inverse=True)
     return tuple(map(hashable, different.tolist())), numbers.reshape(-1)
-
-
-def _listed(space: Any) -> FiniteSpace:
-    """A space of a data set, whose elements can be listed."""
-    numbered = finite(space)
-    if numbered is None or not numbered.listable:
-        raise InvalidProblemError(f"the space {shown(space)} of the data set is not finite, or too large to list it")
-    return numbered
 
 
 def _minari_steps(episodes: Iterable[Any], states: FiniteSpace, actions: FiniteSpace) -> Iterator[Steps]:

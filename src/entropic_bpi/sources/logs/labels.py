@@ -56,13 +56,10 @@ def numbered(labels: tuple[Any, ...]) -> FiniteSpace:
     except TypeError:
         raise InvalidProblemError(f"labels must be hashable, got {shown(labels)}") from None
 
-    def index(label: Any) -> int:
-        try:
-            return numbers.get(hashable(label), -1)
-        except TypeError:
-            return -1
+    def values(label: Any) -> tuple[int]:
+        return (numbers.get(hashable(label), -1),)
 
-    return FiniteSpace(len(labels), 1, index, labels.__getitem__)
+    return FiniteSpace([range(len(labels))], values, lambda taken: labels[next(taken)])
 
 
 def names_for(observation: Any) -> Iterable[str]:
