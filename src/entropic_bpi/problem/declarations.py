@@ -29,6 +29,8 @@ INFO = "info"
 """Of ``allowed``: the masks are those that come with each observation, ``info["action_mask"]``."""
 FIXED = "fixed"
 """Of ``start``: every episode starts where the first one does."""
+MOST_STATES = 100_000
+"""The largest ``max_states``, and number of elements of a space that is listed."""
 REWARD_LAWS = ("fixed", "random", "random-pair")
 """The reward given state, action and next state: a number, random, or random with a law that ignores the next state."""
 
@@ -217,7 +219,7 @@ class Declarations:
         sentence=sentences.successors,
     )
     max_states: int | None = _entry(
-        checks.check_integer,
+        partial(checks.check_integer, at_most=MOST_STATES),
         "Upper bound on the number of distinct observations.",
         int,
         not_for={

@@ -116,12 +116,12 @@ class Noise:
         return read_outcomes(states, actions, self.laws, self.outcome, self.law, number)
 
     def as_table(self) -> dict[str, Any]:
-        """Return the noise as lists, which a problem file holds.
+        """Return the noise as tables, which a problem file holds.
 
         Returns
         -------
         dict
-            ``laws`` and ``outcomes``.
+            ``labels``, ``outcome`` and, with several laws, ``law``.
 
         Raises
         ------
@@ -132,23 +132,15 @@ class Noise:
         --------
         >>> import entropic_bpi as eb
         >>> eb.Noise(["a"], {(0, 0, "a"): 0}).as_table()
-        {'laws': [['', ['a']]], 'outcomes': [[0, 0, '', [[0]]]]}
+        {'labels': [('', ['a'])], 'outcome': {(0, 0, 'a'): 0}}
         """
-        functions = [part for part in (self.outcome, self.law, self.observed) if callable(part)]
-        if functions:
+        if any(map(callable, (self.outcome, self.law, self.observed))):
             raise InvalidProblemError(
                 "a problem file cannot hold a function: give noise by tables {(state, action, label): outcome} and, with "
                 "several laws, {(state, action): law}"
             )
-        outcomes: dict[Any, list[Any]] = {}
-        for (state, action, _), outcome in self.outcome.items():
-            outcomes.setdefault((state, action), []).append(list(outcome) if isinstance(outcome, tuple) else [outcome])
-        only = next(iter(self.laws))
-        law = dict.fromkeys(outcomes, only) if self.law is None else self.law
-        return {
-            "laws": [[name, labels] for name, labels in self.laws.items()],
-            "outcomes": [[*pair, law[pair], listed] for pair, listed in outcomes.items()],
-        }
+        tables = {"labels": [*self.laws.items()], "outcome": self.outcome}
+        return tables if self.law is None else {**tables, "law": self.law}
 
     def __repr__(self) -> str:
         return f"Noise({', '.join(str(len(labels)) for labels in self.laws.values())} labels)"

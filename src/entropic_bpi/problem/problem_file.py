@@ -353,28 +353,21 @@ def _lines(file: ProblemFile) -> Iterator[str]:
     yield _HEADER
     if file.source is not None:
         yield f"source = {value_as_toml(file.source)}"
-    if file.params:
-        yield from (
-            "",
-            "[params]",
-            *(f"{key_as_toml(key)} = {value_as_toml(value)}" for key, value in file.params.items()),
-        )
+    yield from _table("params", file.params)
     named = {name: value for name, value in file.given().items() if ENTRIES[name].section == "names"}
-    if named:
-        yield from ("", "[names]", *(f"{name} = {value_as_toml(value)}" for name, value in named.items()))
+    yield from _table("names", named)
     for name, value in file.given().items():
         if name not in named:
-            yield from _declaration(name, value, file.remarks.get(name, Remark(True)))
-    goal = {"eps": file.eps, "delta": file.delta}
-    risk = {} if file.risk is None else vars(file.risk)
-    numbers = {name: value for name, value in {**risk, **goal}.items() if value is not None}
-    if numbers:
-        yield from ("", "[risk]", *(f"{name} = {value_as_toml(value)}" for name, value in numbers.items()))
+            remark = file.remarks.get(name, Remark(True))
+            content = {"value": value, "confirmed": remark.confirmed} | ({"seen": remark.seen} if remark.seen else {})
+            yield from _table(f"declare.{name}", content, f"# {ENTRIES[name].help}")
+    goal = {} if file.risk is None else vars(file.risk)
+    goal = {**goal, "eps": file.eps, "delta": file.delta}
+    yield from _table("risk", {name: value for name, value in goal.items() if value is not None})
 
 
-def _declaration(name: str, value: Any, remark: Remark) -> Iterator[str]:
-    yield from ("", f"# {ENTRIES[name].help}", f"[declare.{name}]")
-    yield f"value = {value_as_toml(value)}"
-    yield f"confirmed = {value_as_toml(remark.confirmed)}"
-    if remark.seen:
-        yield f"seen = {value_as_toml(remark.seen)}"
+def _table(name: str, content: Mapping[str, Any], *comment: str) -> Iterator[str]:
+    """The lines of a table; none if it is empty."""
+    if content:
+        yield from ("", *comment, f"[{name}]")
+        yield from (f"{key_as_toml(key)} = {value_as_toml(value)}" for key, value in content.items())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.tools.checks import check_finite, check_range
+from entropic_bpi.tools.checks import check_finite, check_probability, check_range
 from entropic_bpi.tools.text import shown
 
 
@@ -57,10 +57,7 @@ class EVaR:
     alpha: float
 
     def __post_init__(self) -> None:
-        alpha = check_finite("alpha", self.alpha)
-        if not 0 < alpha < 1:
-            raise InvalidProblemError(f"alpha must lie between 0 and 1, got {alpha}")
-        object.__setattr__(self, "alpha", alpha)
+        object.__setattr__(self, "alpha", check_probability("alpha", self.alpha))
 
     def __str__(self) -> str:
         return f"EVaR({self.alpha:g})"

@@ -77,27 +77,22 @@ def start_from_toml(name: str, value: Any) -> Any:
 
 
 def noise_from_toml(name: str, value: Any) -> Any:
-    """Return the noise of a table ``{laws, outcomes}``: ``laws`` a list of ``[name, [label, …]]``, ``outcomes`` a list of
-    ``[state, action, law, [outcome of each label]]``, an outcome ``[next state]`` or ``[next state, reward]``."""
+    """Return the noise of a table: ``labels`` is a list of ``[law, [label, …]]``, ``outcome`` one of
+    ``[state, action, label, outcome]``, and ``law`` one of ``[state, action, law]``."""
     from entropic_bpi.problem.noise import Noise
 
     if isinstance(value, str):
         return value
     try:
-        laws = {name: list(map(label_from_toml, labels)) for name, labels in value["laws"]}
-        outcomes, law = {}, {}
-        for state, action, name_of_law, following in value["outcomes"]:
-            pair = label_from_toml(state), label_from_toml(action)
-            law[pair] = name_of_law
-            for label, outcome in zip(laws[name_of_law], following, strict=True):
-                outcomes[*pair, label] = (
-                    (label_from_toml(outcome[0]), *outcome[1:]) if outcome[1:] else label_from_toml(outcome[0])
-                )
-        return Noise(laws, outcomes, law=law)
-    except (KeyError, TypeError, ValueError, IndexError):
+        outcome, law = (
+            {label_from_toml(key): label_from_toml(item) for *key, item in value.get(part, [])}
+            for part in ("outcome", "law")
+        )
+        return Noise(dict(map(label_from_toml, value["labels"])), outcome, law=law or None)
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise InvalidProblemError(
-            f"{name} must be 'model', or have laws = [[name, [label, …]], …] and outcomes = [[state, action, law, "
-            f"[[next state, reward], …]], …]; got {shown(value)}"
+            f"{name} must be 'model', or have labels = [[law, [label, …]], …], outcome = [[state, action, label, "
+            f"[next state, reward]], …] and, with several laws, law = [[state, action, law], …]; got {shown(value)}"
         ) from None
 
 

@@ -19,13 +19,13 @@ import numpy as np
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.model.gymnasium.ids import env_factory, is_class_in_file
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.problem.declarations import Declarations
+from entropic_bpi.problem.declarations import Declarations, goal_of
 from entropic_bpi.problem.noise import Noise
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward
 from entropic_bpi.sources.adapters import as_gymnasium_env
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch
-from entropic_bpi.sources.spaces import END_NAME, MOST_STATES, DiscoveredStates, FiniteSpace, listed
+from entropic_bpi.sources.spaces import END_NAME, DiscoveredStates, FiniteSpace, listed
 from entropic_bpi.sources.successors import in_numbers
 from entropic_bpi.tools.checks import ask, check_memory
 from entropic_bpi.tools.facts import qualified_name, source_digest
@@ -47,17 +47,17 @@ def open_environment(source: Any, num_envs: int, max_states: int | None = None) 
     check_memory(f"{num_envs} copies of an environment", 1000 * num_envs)
     if not isinstance(source, type):
         source = as_gymnasium_env(source, type(source).__name__)
-    if _is_env(source) and num_envs != 1:
+    ours = not _is_env(source)
+    if num_envs != 1 and not ours:
         raise InvalidProblemError(
             "num_envs needs an environment id, a class or a factory, from which several copies can be made"
         )
-    if _is_env(source):
-        return Environment(source, max_states=max_states)
-    env = make_env(source, num_envs)
+    env = make_env(source, num_envs) if ours else source
     try:
-        return Environment(env, ours=True, max_states=max_states)
+        return Environment(env, ours=ours, max_states=max_states)
     except BaseException:
-        env.close()
+        if ours:
+            env.close()
         raise
 
 
@@ -108,9 +108,7 @@ class Environment:
     def __init__(self, env: Any, *, ours: bool = False, max_states: int | None = None) -> None:
         from gymnasium.vector import VectorEnv
 
-        if max_states is not None and max_states > MOST_STATES:
-            raise InvalidProblemError(f"max_states must be at most {MOST_STATES}, got {max_states}")
-        self.env, self.ours, self.max_states = env, ours, max_states
+        self.env, self.ours = env, ours
         self.vector = isinstance(env, VectorEnv)
         self.copies = int(env.num_envs) if self.vector else 1
         if self.vector:
@@ -173,15 +171,13 @@ class Environment:
             value = float(reward)
         except (TypeError, ValueError, OverflowError):
             value = math.nan
-        if not math.isfinite(value):
-            advice = ": it must be a finite real number"
-            if np.ndim(reward):
-                advice = (
-                    f": its reward is a vector of {np.size(reward)} numbers, wrap it so that it is one number, such as "
-                )
-                advice += "a weighted sum (gymnasium.RewardWrapper)"
-            raise InvalidProblemError(f"{self.name} paid {shown(reward)}{where}{advice}")
-        return value
+        if math.isfinite(value):
+            return value
+        advice = "it must be a finite real number"
+        if np.ndim(reward):
+            advice = f"its reward is a vector of {np.size(reward)} numbers, wrap it so that it is one number, such as "
+            advice += "a weighted sum (gymnasium.RewardWrapper)"
+        raise InvalidProblemError(f"{self.name} paid {shown(reward)}{where}: {advice}")
 
     def facts(self) -> dict[str, Any]:
         """All that can be seen of the environment's law from outside: its options, its classes and their source."""
@@ -200,22 +196,20 @@ class Environment:
             facts |= {f"environment.{name}": value for name, value in spec.kwargs.items()}
         return facts
 
-    def problem(self, *, eps: float, delta: float, **declared: Any) -> Problem:
-        """Return the identification problem: nothing is known but the sizes and what is declared."""
-        goal = {name: declared.pop(name) for name in ("beta", "risk") if name in declared}
-        given, states, actions = Declarations(**declared), self.states, self.actions
+    def problem(self, **declared: Any) -> Problem:
+        """Return the identification problem: nothing is known but the sizes and what is declared, with the goal."""
+        goal, given = goal_of(declared)
+        states, actions = self.states, self.actions
         given.check_source("environment")
         check_black_box(given)
         self.noise, given = given.noise, in_numbers(given, states, actions, played=True)
         return Problem.black_box(
             states.size,
             actions.size,
-            eps=eps,
-            delta=delta,
             state_labels=states.names if isinstance(states, DiscoveredStates) else (*states.labels(), END_NAME),
             action_labels=actions.labels(),
             source=f"gymnasium:{self.name}",
-            **given.given() | goal | {"max_states": self.max_states},
+            **goal | given.given(),
         )
 
 
@@ -406,9 +400,7 @@ class Player:
 
     def _check_end(self, observation: Any, state: int, action: int, paid: float) -> None:
         """Whether an end pays what is declared for the observation that came with it."""
-        table = self.problem.reward and self.problem.reward.table
-        if table is None:
-            return
+        table: Any = self.problem.reward and self.problem.reward.table
         declared = table[state, action, self._state(observation, "step")]
         if not abs(declared - paid) <= self.problem.same_reward:
             where = f"in state {self.problem.state_names[state]}, action {self.problem.action_names[action]}"

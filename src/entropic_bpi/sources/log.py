@@ -40,7 +40,7 @@ from entropic_bpi.sources.logs.labels import SEEN, AllStates, Numbers, numbered
 from entropic_bpi.sources.logs.lines import EARNED, WHOLE, Projection
 from entropic_bpi.sources.logs.reading import LogReader
 from entropic_bpi.sources.logs.tables import hashable
-from entropic_bpi.sources.spaces import MOST_STATES, unseen
+from entropic_bpi.sources.spaces import unseen
 from entropic_bpi.sources.successors import in_numbers
 from entropic_bpi.tools.checks import check_integer, check_list
 from entropic_bpi.tools.text import shown
@@ -271,9 +271,10 @@ class Log(ImportedLog):
         spaces, names, end = (numbered(states.labels), numbered(self.actions)), tuple(map(str, states.labels)), "end"
         while end in names:
             end = f"({end})"
-        if max_states is not None and not len(names) <= max_states <= MOST_STATES:
-            expected = f"between {len(names)}, the states of the log, and {MOST_STATES}"
-            raise InvalidProblemError(f"max_states must be {expected}; got {max_states}")
+        if max_states is not None and max_states < len(names):
+            raise InvalidProblemError(
+                f"max_states must be at least {len(names)}, the states of the log; got {max_states}"
+            )
         given = in_numbers(given, *spaces, played=False)
         others = tuple(map(unseen, range(len(names), max_states or 0)))
         while set(others) & set(names):  # a label of the log may look like one of them

@@ -21,12 +21,11 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem.declarations import MOST_STATES
 from entropic_bpi.tools.text import shown
 
 END_NAME = "end"
 """The name of the state that an episode goes to when it terminates."""
-
-MOST_STATES = 100_000
 
 _INTEGERS = (int, np.integer)
 _LARGEST_EXACT = 2**53  # floats beyond are not told apart from their neighbours by being whole
