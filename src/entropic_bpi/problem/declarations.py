@@ -292,6 +292,7 @@ class Declarations:
         excludes={
             "max_successors": "noise says what may follow",
             "max_states": "the outcomes of noise are states, which must be listed",
+            "reward_law": "make what is random in the reward part of the label",
         },
         from_toml=toml.noise_from_toml,
         sentence=sentences.noise,
@@ -317,6 +318,7 @@ class Declarations:
         excludes={
             "max_states": "a known reward needs states that are listed",
             "noise": "the outcome of a label has its reward",
+            "reward_law": "a known reward is not random",
         },
         from_toml=toml.rewards_from_toml,
     )
@@ -433,8 +435,8 @@ class Declarations:
         >>> declared = eb.Declarations(horizon=10, reward_range=(0, 1))
         >>> declared.check_source("environment")
         """
-        for name, value in self.given().items():
-            if kind in ENTRIES[name].not_for and value != ENTRIES[name].neutral:
+        for name in self._stated():
+            if kind in ENTRIES[name].not_for:
                 raise InvalidProblemError(ENTRIES[name].not_for[kind])
 
     def check_combinations(self) -> None:
@@ -451,11 +453,17 @@ class Declarations:
         >>> declared = eb.Declarations(horizon=10, reward_range=(0, 1))
         >>> declared.check_combinations()
         """
-        given = self.given()
-        for name in given:
+        stated = self._stated()
+        for name in stated:
             for other, reason in ENTRIES[name].excludes.items():
-                if other in given:
+                if other in stated:
                     raise InvalidProblemError(f"{other} and {name}: {reason}; give one of them")
+
+    def _stated(self) -> list[str]:
+        """The declarations that were made, except those that state nothing."""
+        return [
+            name for name, value in self.given().items() if not isinstance(value, str) or value != ENTRIES[name].neutral
+        ]
 
 
 def goal_of(arguments: dict[str, Any]) -> tuple[dict[str, Any], Declarations]:

@@ -155,12 +155,9 @@ def check_noise(name: str, value: Any) -> Any:
 
 
 def check_noise_fits(given: Declarations) -> None:
-    """Refuse what cannot be declared together with noise."""
-    given.check_combinations()
+    """Refuse successors that are declared together with noise."""
     if given.successors is not None:
         raise InvalidProblemError("successors and noise: noise says what may follow; give one of them")
-    if given.reward_law not in (None, "fixed"):
-        raise InvalidProblemError("noise and random rewards: make what is random in the reward part of the label")
 
 
 def noise_of_model(noise: Any, mdp: FiniteMDP) -> Partitioned:

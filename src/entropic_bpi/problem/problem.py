@@ -412,10 +412,7 @@ class Problem(Declarations):
         indices)`` over the pairs (s, a), in order, with each state as often as it may come with different rewards.
         """
         goal, given = goal_of(declared)
-        known = None
-        if given.reward is not None:
-            known = given.reward.low, given.reward.high
-            given = replace(given, reward_range=given.reward.range_within(given))
+        known = None if given.reward is None else (given.reward.low, given.reward.high)
         if given.horizon is None or given.reward_range is None:
             raise InvalidProblemError("an environment needs horizon= and reward_range=")
         check_plan_fits(given.horizon, n_observations + 1, n_actions)

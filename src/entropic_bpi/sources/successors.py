@@ -30,11 +30,11 @@ def in_numbers(
     given: Declarations, states: FiniteSpace | DiscoveredStates, actions: FiniteSpace, *, played: bool
 ) -> Declarations:
     """Return what is declared about the states and actions in numbers; ``played``: there is an ``info``, as of no log."""
+    given.check_combinations()
     offered = isinstance(given.allowed, str) and given.allowed == INFO
     if offered and not played:
         raise InvalidProblemError("allowed='info' is for environments; of a log give an array or a function")
     if given.max_states is not None or not isinstance(states, FiniteSpace):
-        given.check_combinations()
         refused = {"declare max_successors": "successors" if given.successors is not None else None}
         refused["use allowed='info'"] = "allowed" if given.allowed is not None and not offered else None
         for instead, name in refused.items():
@@ -47,7 +47,6 @@ def in_numbers(
             fixed = given.reward_law in (None, "fixed")
             given = replace(given, successors=declared_rows(states, actions, given.successors, repeated=fixed))
         if given.noise is not None:
-            given.check_combinations()
             given = _with_noise(states, actions, given, played)
         if given.reward is not None:
             given = with_known_rewards(states, actions, given)
