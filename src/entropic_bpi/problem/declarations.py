@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,8 +30,7 @@ INFO = "info"
 """Of ``allowed``: the masks are those that come with each observation, ``info["action_mask"]``."""
 FIXED = "fixed"
 """Of ``start``: every episode starts where the first one does."""
-MOST_STATES = 100_000
-"""The largest ``max_states``, and number of elements of a space that is listed."""
+MOST_STATES = 100_000  # also of a space that is listed
 REWARD_LAWS = ("fixed", "random", "random-pair")
 """The reward given state, action and next state: a number, random, or random with a law that ignores the next state."""
 
@@ -103,12 +103,8 @@ def _entry(check: Callable[[str, Any], Any], help: str, kind: Any = None, **rest
 
 def _named(check: Callable[[str, Any], Any], help: str, metavar: str | None = None) -> Any:
     """Return an entry that is no part of the proof; a list of names is typed with commas between them."""
-    from_text = None if metavar is None else _split
+    from_text = None if metavar is None else methodcaller("split", ",")
     return _entry(check, help, str, metavar=metavar, section="names", from_text=from_text)
-
-
-def _split(text: str) -> list[str]:
-    return text.split(",")
 
 
 def _check_start(name: str, value: Any) -> Any:
@@ -125,9 +121,14 @@ def _check_allowed(name: str, value: Any) -> Any:
 
 
 def _check_noise(name: str, value: Any) -> Any:
-    from entropic_bpi.problem.noise import check_noise  # which needs NumPy
+    from entropic_bpi.model.parts.mechanics import Mechanics, Partitioned  # which need NumPy
+    from entropic_bpi.problem.noise import MODEL, Noise
 
-    return check_noise(name, value)
+    if not isinstance(value, Noise | Mechanics | Partitioned) and value != MODEL:
+        raise InvalidProblemError(
+            f"{name} must be an eb.Noise, or 'model', the mechanics of a model; got {shown(value)}"
+        )
+    return value
 
 
 def _check_reward(name: str, value: Any) -> Any:
@@ -461,9 +462,8 @@ class Declarations:
 
     def _stated(self) -> list[str]:
         """The declarations that were made, except those that state nothing."""
-        return [
-            name for name, value in self.given().items() if not isinstance(value, str) or value != ENTRIES[name].neutral
-        ]
+        given = self.given()
+        return [name for name in given if not isinstance(given[name], str) or given[name] != ENTRIES[name].neutral]
 
 
 def goal_of(arguments: dict[str, Any]) -> tuple[dict[str, Any], Declarations]:
@@ -471,10 +471,11 @@ def goal_of(arguments: dict[str, Any]) -> tuple[dict[str, Any], Declarations]:
     eps = checks.check_positive("eps", arguments.pop("eps"))
     delta = checks.check_probability("delta", arguments.pop("delta"))
     risk = check_risk(arguments.pop("beta", None), arguments.pop("risk", None))
-    return {"risk": risk, "eps": eps, "delta": delta}, Declarations(**arguments)
+    declared = Declarations(**arguments)
+    if declared.noise is not None and declared.successors is not None:
+        raise InvalidProblemError("successors and noise: noise says what may follow; give one of them")
+    return {"risk": risk, "eps": eps, "delta": delta}, declared
 
 
-ENTRIES: Mapping[str, Entry] = {
-    item.name: item.metadata["entry"] for item in fields(Declarations) if "entry" in item.metadata
-}
+ENTRIES: Mapping[str, Entry] = {item.name: item.metadata["entry"] for item in fields(Declarations)}
 """The table: the entry of each declaration, by name."""

@@ -30,7 +30,6 @@ from entropic_bpi.tools.text import shown
 
 if TYPE_CHECKING:
     from entropic_bpi.problem.counts import CountArrays
-    from entropic_bpi.problem.declarations import Declarations
 
 MODEL = "model"
 
@@ -146,20 +145,6 @@ class Noise:
         return f"Noise({', '.join(str(len(labels)) for labels in self.laws.values())} labels)"
 
 
-def check_noise(name: str, value: Any) -> Any:
-    if not isinstance(value, Noise | Mechanics | Partitioned) and value != MODEL:
-        raise InvalidProblemError(
-            f"{name} must be an eb.Noise, or 'model' for the mechanics of a model; got {shown(value)}"
-        )
-    return value
-
-
-def check_noise_fits(given: Declarations) -> None:
-    """Refuse successors that are declared together with noise."""
-    if given.successors is not None:
-        raise InvalidProblemError("successors and noise: noise says what may follow; give one of them")
-
-
 def noise_of_model(noise: Any, mdp: FiniteMDP) -> Partitioned:
     """Return the declared mechanics of a model, whose rewards are its own."""
     if not mdp.stationary:
@@ -169,9 +154,7 @@ def noise_of_model(noise: Any, mdp: FiniteMDP) -> Partitioned:
             raise InvalidProblemError("observed= of noise needs the info of an environment; a FiniteMDP has none")
         table = noise.read(range(mdp.n_states), range(mdp.n_actions), index_by_name(mdp.state_names))
         if not np.isnan(table.rewards).all():
-            raise InvalidProblemError(
-                "the outcomes of noise= for a FiniteMDP are next states alone: its rewards are known"
-            )
+            raise InvalidProblemError("outcomes of noise= for a FiniteMDP are next states alone: its rewards are known")
     elif mdp.mechanics is None:
         raise InvalidProblemError("noise='model' is for models that were made by FiniteMDP.from_noise")
     else:

@@ -292,11 +292,10 @@ def _fields_of(content: dict[str, Any]) -> dict[str, Any]:
     _check_table("the file", content, {"source": str, "params": dict, "declare": dict, "names": dict, "risk": dict})
     fields: dict[str, Any] = {"source": content.get("source"), "params": content.get("params", {})}
     fields |= _read_risk(content.get("risk", {}))
-    named = content.get("names", {})
-    _check_names("names", named)
-    tables = content.get("declare", {})
-    _check_names("declare", tables)
-    remarks = {}
+    named, tables, remarks = content.get("names", {}), content.get("declare", {}), {}
+    for section, table in (("names", named), ("declare", tables)):
+        known = [name for name, entry in ENTRIES.items() if entry.section == section]
+        _check_table(section, table, dict.fromkeys(known, object))
     for name, table in tables.items():
         where = f"declare.{name}"
         _check_table(where, table, {"value": object, "confirmed": bool, "seen": str})
@@ -305,14 +304,6 @@ def _fields_of(content: dict[str, Any]) -> dict[str, Any]:
         remarks[name] = Remark(table.get("confirmed", False), table.get("seen", ""))
     values = named | {name: table["value"] for name, table in tables.items()}
     return fields | {name: _checked(name, value) for name, value in values.items()} | {"remarks": remarks}
-
-
-def _check_names(section: str, table: dict[str, Any]) -> None:
-    known = [name for name, entry in ENTRIES.items() if entry.section == section]
-    for name in table:
-        if name not in known:
-            expected = f"one of {', '.join(known)}" if known else "nothing"
-            raise InvalidProblemError(f"{section}.{name} is unknown, expected {expected}")
 
 
 def _check_table(where: str, table: Any, kinds: Mapping[str, type]) -> None:

@@ -8,7 +8,7 @@ an artificial first step with one state, one action and reward 0, whose row is t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.tools.checks import check_memory
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Integers, Reals
-
-if TYPE_CHECKING:
-    from entropic_bpi.problem.problem import Problem
 
 Compressed = tuple[np.ndarray, np.ndarray]
 """Successors as compressed rows ``(indptr, indices)``."""
@@ -55,32 +52,6 @@ def check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:
     """A plan has at least 8 numbers for every step, state and action, whatever the method."""
     sizes = f"{horizon} steps, {n_states} states and {n_actions} actions"
     check_memory(f"identification over {sizes}", 8 * horizon * n_states * n_actions)
-
-
-def frame_of(problem: Problem) -> Frame:
-    """Return the frame of a problem, with the states that can be occupied at each step under the declared successors."""
-    slots, everywhere = problem.slots, np.arange(problem.n_states)
-    reachable = [np.array([problem.first_state])]
-    for h in range(problem.steps - 1):
-        if problem.successors == "unknown" and not (h == 0 and isinstance(problem.start, list)):
-            reachable.append(everywhere)
-            continue
-        rows = problem.playable_rows(h, reachable[-1])
-        found = np.zeros(problem.n_states + 1, dtype=bool)
-        for begin, used in zip(slots.begin[rows], slots.used[rows], strict=True):
-            found[slots.successor[begin : begin + used]] = True
-        reachable.append(everywhere if found[-1] else np.flatnonzero(found))
-    return Frame(
-        problem.steps,
-        problem.n_states,
-        problem.n_actions,
-        int(problem.artificial),
-        int(problem.stationary),
-        problem.first_state,
-        np.cumsum([0, *map(len, reachable)], dtype=np.int64),
-        np.concatenate(reachable).astype(np.int64),
-        np.ones((1, 1, 1), dtype=np.int64) if problem.allowed is None else problem.allowed.table,
-    )
 
 
 @inlined

@@ -126,7 +126,5 @@ def rewards_from_toml(name: str, value: Any) -> Any:
     )
     table = {tuple(map(label_from_toml, row[:-1])): row[-1] for row in rows if isinstance(row[-1], int | float)}
     if rows and len(table) < len(rows) and table:
-        raise InvalidProblemError(
-            f"{name} must be different [state, action, reward] or [state, action, next state, reward]"
-        )
+        raise InvalidProblemError(f"{name} must be different [state, action, reward] or [state, action, next, reward]")
     return table or value

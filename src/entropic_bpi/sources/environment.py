@@ -49,9 +49,7 @@ def open_environment(source: Any, num_envs: int, max_states: int | None = None) 
         source = as_gymnasium_env(source, type(source).__name__)
     ours = not _is_env(source)
     if num_envs != 1 and not ours:
-        raise InvalidProblemError(
-            "num_envs needs an environment id, a class or a factory, from which several copies can be made"
-        )
+        raise InvalidProblemError("num_envs needs an environment id, a class or a factory, to make copies of it")
     env = make_env(source, num_envs) if ours else source
     try:
         return Environment(env, ours=ours, max_states=max_states)
@@ -165,6 +163,11 @@ class Environment:
 
         return list(iterate(self.env.observation_space, observation))
 
+    def masks(self, info: Any) -> Any:
+        """The action mask of each copy that an info has; None where it has none."""
+        given = info.get("action_mask") if isinstance(info, dict) else None
+        return [given] * self.copies if given is None or not self.vector else given
+
     def paid(self, reward: Any, where: str = "") -> float:
         """Return a reward as a number, which must be finite."""
         try:
@@ -271,7 +274,7 @@ class Player:
                 for i in walking:
                     actions[i] = self._permitted(states[i], actions[i])
             answers, info = environment.step(self._for_all_copies(actions, walking))
-            arrived, still = [-1] * len(states), []
+            arrived = [-1] * len(states)
             for i in walking:
                 observation, reward, terminated, truncated = answers[i]
                 state, action = states[i], actions[i]
@@ -289,10 +292,9 @@ class Player:
                     if truncated and h + 1 < problem.horizon:
                         self._refuse_truncation(h + 1)
                     arrived[i] = following
-                    still.append(i)
             if self.masks is not None:
                 self._note_masks(arrived, info)
-            walking = still
+            walking = [i for i in walking if arrived[i] >= 0]
             if not walking:
                 break
         seen.visits.update(visits)
@@ -316,9 +318,8 @@ class Player:
             If there is none, if it allows nothing, or if it is not what it was when the state was visited before.
         """
         assert self.masks is not None
-        given = self.latest_masks = info.get("action_mask") if isinstance(info, dict) else None
-        masks = [given] if not self.environment.vector else [None] * len(states) if given is None else given
-        for state, mask in zip(states, masks, strict=False):
+        self.latest_masks = self.environment.masks(info)
+        for state, mask in zip(states, self.latest_masks, strict=False):
             if state < 0:
                 continue
             flags = np.asarray(mask)
@@ -340,24 +341,23 @@ class Player:
 
     def _note_label(self, info: Any, state: int, action: int, following: int, paid: float) -> None:
         """Count the label that a visit shows, which must explain what happened."""
-        problem, states, slots = self.problem, self.environment.states, self.problem.slots
+        problem, slots = self.problem, self.problem.slots
+        # What is declared is there, and its states are listed.
+        states: Any = self.environment.states
         noise: Any = self.environment.noise
         mechanics: Any = problem.noise
-        assert isinstance(states, FiniteSpace)
-        assert problem.balls is not None
+        balls: Any = problem.balls
         next_state = END if following == problem.n_states - 1 else states.element(following)
         visit = states.element(state), self.environment.actions.element(action), next_state, paid
         label = ask("observed", noise.observed, info, *visit)
         pair = state * problem.n_actions + action
         law = int(mechanics.law[pair])
-        known, wrong = (
-            list(noise.laws.values())[law],
-            f"the declared noise is wrong: {problem.describe(pair)} showed the label",
-        )
+        known = list(noise.laws.values())[law]
+        wrong = f"the declared noise is wrong: {problem.describe(pair)} showed the label"
         if label not in known:
             raise InvalidProblemError(f"{wrong} {shown(label)}, expected one of {shown(known)}")
         number = known.index(label)
-        slot = slots.begin[pair] + problem.balls.slot_of_label[pair, number]
+        slot = slots.begin[pair] + balls.slot_of_label[pair, number]
         least, most = slots.low[0, slot] - problem.same_reward, slots.high[0, slot] + problem.same_reward
         if slots.successor[slot] != following or not least <= paid <= most:
             went = f"went to state {problem.state_names[following]!r} with reward {paid:g}"

@@ -156,9 +156,7 @@ class Log(ImportedLog):
         (1, 10.0)
         """
         if (step is None) == (order_by is None):
-            raise InvalidProblemError(
-                "give either step=, a column that counts 0, 1, 2, …, or order_by=, such as a time"
-            )
+            raise InvalidProblemError("give either step=, a column of 0, 1, 2, …, or order_by=, such as a time")
         columns = {"episode": episode, "step": step, "order_by": order_by, "state": state, "next_state": next_state}
         columns |= {"action": action, "reward": reward, "terminated": terminated}
         columns["truncated"] = None if isinstance(truncated, bool) else truncated
@@ -272,9 +270,7 @@ class Log(ImportedLog):
         while end in names:
             end = f"({end})"
         if max_states is not None and max_states < len(names):
-            raise InvalidProblemError(
-                f"max_states must be at least {len(names)}, the states of the log; got {max_states}"
-            )
+            raise InvalidProblemError(f"max_states must be at least {len(names)}, those of the log; got {max_states}")
         given = in_numbers(given, *spaces, played=False)
         others = tuple(map(unseen, range(len(names), max_states or 0)))
         while set(others) & set(names):  # a label of the log may look like one of them

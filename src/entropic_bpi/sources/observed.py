@@ -257,12 +257,10 @@ class _Tour:
         return found
 
     def _note_masks(self, states: list[int], info: Any) -> None:
-        """Record the masks that a dict ``info`` has, one for each copy."""
-        given = info.get("action_mask") if isinstance(info, dict) else None
-        if given is None:
-            return
-        for state, mask in zip(states, given if self.environment.vector else [given], strict=False):
-            flags = bytes(mask) if state >= 0 and np.size(mask) == self.seen.n_actions else None
+        """Record the masks that ``info`` has."""
+        for state, mask in zip(states, self.environment.masks(info), strict=False):
+            known = mask is not None and state >= 0 and np.size(mask) == self.seen.n_actions
+            flags = bytes(mask) if known else None
             if flags is not None and self.last_mask.get(state) != flags:
                 self.last_mask[state] = flags
                 self.seen.masks.setdefault(state, set()).add(tuple(map(bool, mask)))

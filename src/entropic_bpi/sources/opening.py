@@ -58,14 +58,13 @@ def open_word(
     Transitions of environments and of discounted models are the same at every step unless the arguments say otherwise.
     """
     played = any(arguments.get(name) is not None for name in ("reward_range", "reward"))
-    discounted = arguments.get("discount") is not None
     if played and not is_environment(word):
         raise InvalidProblemError(
             "reward_range= or --reward-range is for environments (gym:ENV_ID, file.py:Class), which are then played"
         )
     completed = dict(arguments)
     if completed.get("stationary") is None:
-        completed["stationary"] = is_environment(word) or discounted
+        completed["stationary"] = is_environment(word) or arguments.get("discount") is not None
     if played:
         return env_factory(word.removeprefix("gym:"), dict(params)) if params else word, completed
     return named_model(word, completed, params, folder), completed

@@ -83,8 +83,11 @@ class FiniteSpace:
             numbers.append(digit[place])
         return self.build(reversed(numbers))
 
+    def elements(self) -> Iterator[Any]:
+        return map(self.element, range(self.size))
+
     def labels(self) -> tuple[str, ...]:
-        return tuple(label(self.element(i)) for i in range(self.size))
+        return tuple(map(label, self.elements()))
 
     def __str__(self) -> str:
         size = str(self.size) if self.size < 10**15 else f"about 10^{math.log10(self.size):.0f}"
@@ -198,13 +201,11 @@ class DiscoveredStates:
 
     def index(self, observation: Any) -> int:
         text = label(observation, self._foreign)
-        number = self._number.get(text)
-        if number is None:
-            number = self._enter(text, observation)
-            self._last = observation
-        return number
+        if text not in self._number:
+            self._enter(text, observation)
+        return self._number[text]
 
-    def _enter(self, text: str, observation: Any = None) -> int:
+    def _enter(self, text: str, observation: Any = None) -> None:
         number = len(self._number)
         if number == self.size:
             parts = "; ".join(islice(differing_parts(self._last, observation), _SHOWN_PARTS))
@@ -213,8 +214,7 @@ class DiscoveredStates:
                 f"there are more than max_states = {self.size} different observations; one more is {text}.{differs} "
                 "Declare a larger max_states, in another run, or leave parts out of the observation that do not matter"
             )
-        self._number[text], self.names[number] = number, text
-        return number
+        self._number[text], self.names[number], self._last = number, text, observation
 
 
 def differing_parts(one: Any, other: Any, where: str = "observation") -> Iterator[str]:
@@ -268,7 +268,10 @@ def label(observation: Any, foreign: dict[str, Any] | None = None) -> str:
     if isinstance(observation, bytes):
         return ascii(bytes(observation))
     if isinstance(observation, np.ndarray):
-        return _label_of_array(observation, foreign)
+        if observation.dtype.hasobject or observation.size <= _LONGEST_ARRAY:
+            return label(observation.tolist(), foreign)
+        digest = hashlib.sha256(np.ascontiguousarray(observation).tobytes()).hexdigest()
+        return f"{observation.dtype.str}{observation.shape} {digest}"
     if isinstance(observation, (tuple, list)):
         parts = [label(part, foreign) for part in observation]
         return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
@@ -278,13 +281,6 @@ def label(observation: Any, foreign: dict[str, Any] | None = None) -> str:
         items = sorted((label(key, foreign), label(value, foreign)) for key, value in observation.items())
         return f"{{{', '.join(f'{key}: {value}' for key, value in items)}}}"
     return _label_of_object(observation, foreign)
-
-
-def _label_of_array(array: np.ndarray, foreign: dict[str, Any] | None) -> str:
-    if array.dtype.hasobject or array.size <= _LONGEST_ARRAY:
-        return label(array.tolist(), foreign)
-    digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
-    return f"{array.dtype.str}{array.shape} {digest}"
 
 
 def _label_of_object(observation: Any, foreign: dict[str, Any] | None) -> str:

@@ -17,7 +17,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.parts.mechanics import OutcomeTable, Partitioned
 from entropic_bpi.problem.declarations import INFO, Declarations
 from entropic_bpi.problem.known_rewards import index_or_end, key_in_numbers, with_known_rewards
-from entropic_bpi.problem.masks import masks_of, numbered_starts, offered_masks
+from entropic_bpi.problem.masks import Masks, masks_of, numbered_starts
 from entropic_bpi.problem.noise import Noise
 from entropic_bpi.problem.rows import Compressed, rows_of_mask
 from entropic_bpi.problem.sentences import SAME_REWARD
@@ -51,11 +51,12 @@ def in_numbers(
         if given.reward is not None:
             given = with_known_rewards(states, actions, given)
         if given.allowed is not None and not offered:
-            elements = map(states.element, range(states.size))
+            elements = states.elements()
             masks = masks_of(given.allowed, given.horizon or 0, elements, actions.size, actions.index, extra=1)
             given = replace(given, allowed=masks)
     if offered:
-        given = replace(given, allowed=offered_masks(states.size + 1, actions.size))
+        nothing = np.ones((1, states.size + 1, actions.size), dtype=np.int64)  # is known yet
+        given = replace(given, allowed=Masks(nothing, True))
     return replace(given, start=numbered_starts(given.start, states.index))
 
 
@@ -105,19 +106,13 @@ def _numbered(states: FiniteSpace, following: Any, where: str) -> list[int]:
 
 def noise_in_numbers(noise: Noise, states: FiniteSpace, actions: FiniteSpace) -> OutcomeTable:
     """Return the outcome of each label in numbers of states; the number after the last is the end."""
-    return noise.read(
-        map(states.element, range(states.size)),
-        map(actions.element, range(actions.size)),
-        index_or_end(states),
-    )
+    return noise.read(states.elements(), actions.elements(), index_or_end(states))
 
 
 def _with_noise(states: FiniteSpace, actions: FiniteSpace, given: Declarations, played: bool) -> Declarations:
     """Return the declarations with the noise in numbers of states; the range of rewards follows from the outcomes."""
     if not isinstance(given.noise, Noise):
-        raise InvalidProblemError(
-            "noise='model' is for models that were made by FiniteMDP.from_noise; give an eb.Noise"
-        )
+        raise InvalidProblemError("noise='model' is for models made by FiniteMDP.from_noise; give an eb.Noise")
     observed = given.noise.observed is not None
     if observed and not played:
         raise InvalidProblemError("observed= of noise needs the info of an environment that is played; a log has none")

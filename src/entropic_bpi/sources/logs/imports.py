@@ -63,7 +63,7 @@ class ImportedLog(LogLines):
             columns = _joined("the data set", _minari_steps(data.iterate_episodes(), *spaces))
         except (FileNotFoundError, AttributeError) as error:
             raise InvalidProblemError(f"{shown(dataset)} is not a Minari data set: {error}") from None
-        labels = [tuple(hashable(space.element(i)) for i in range(space.size)) for space in spaces]
+        labels = [tuple(map(hashable, space.elements())) for space in spaces]
         every = {"states": range(len(labels[0])), "actions": range(len(labels[1]))}
         log = cls._from_columns(str(data.id), columns, labels, **every)
         log.declared = AllStates(log.states)
@@ -217,9 +217,7 @@ def _minari_steps(episodes: Iterable[Any], states: FiniteSpace, actions: FiniteS
             words = "is empty, or has observations or actions outside its spaces"
             raise InvalidProblemError(f"episode {number} of the data set {words}")
         if any(end[:-1].any() for end in ends.values()):
-            raise InvalidProblemError(
-                f"episode {number} of the data set goes on although it terminated or was truncated"
-            )
+            raise InvalidProblemError(f"episode {number} of the data set goes on although it terminated or was cut")
         yield {"state": observed[:-1], "action": done, "reward": episode.rewards, "next_state": observed[1:], **ends}
 
 
