@@ -202,10 +202,9 @@ def _record_all(arrays: CountArrays, n_states: int, transitions: Transitions, fi
 
 def spare_slots(problem: Problem) -> int:
     """Pool slots that one episode can need at most."""
-    slots = problem.slots
     # A row that may go anywhere moves to twice its place when it is full.
     largest = 2 * (problem.n_states + END_REWARDS + STAY_REWARDS) + 8 if problem.open_ended else 0
-    return problem.steps * max(int(slots.used.max()), largest)
+    return problem.steps * max(int(problem.slots.used.max()), largest)
 
 
 class Counts:

@@ -125,9 +125,7 @@ def _check_noise(name: str, value: Any) -> Any:
     from entropic_bpi.problem.noise import MODEL, Noise
 
     if not isinstance(value, Noise | Mechanics | Partitioned) and value != MODEL:
-        raise InvalidProblemError(
-            f"{name} must be an eb.Noise, or 'model', the mechanics of a model; got {shown(value)}"
-        )
+        raise InvalidProblemError(f"{name} must be an eb.Noise, or 'model' for a model's own; got {shown(value)}")
     return value
 
 

@@ -103,8 +103,7 @@ def with_known_rewards(states: Any, actions: Any, given: Declarations) -> Declar
     least, most = float(low.min()), float(high.max())
     if given.reward_range is not None and not given.reward_range[0] <= least <= most <= given.reward_range[1]:
         raise InvalidProblemError(f"reward pays from {least:g} to {most:g}, outside reward_range {given.reward_range}")
-    known = KnownRewards(table, low, high)
-    return replace(given, reward=known, reward_range=(least, most), successors=successors)
+    return replace(given, reward=KnownRewards(table, low, high), reward_range=(least, most), successors=successors)
 
 
 def _table(declared: Any, states: Any, actions: Any, needed: np.ndarray) -> np.ndarray:

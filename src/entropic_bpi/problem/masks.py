@@ -88,14 +88,11 @@ def masks_of(
     if callable(declared):
         table = np.zeros((len(labels), n_actions), dtype=bool)
         for s, label in enumerate(labels):
-            given = ask("allowed", lambda state: list(declared(state)), label)
-            numbers = [index(action) for action in given]
-            if not numbers or min(numbers) < 0:
-                wrong = f"{shown(given[numbers.index(min(numbers))])}, which is no action" if numbers else "no action"
-                raise InvalidProblemError(
-                    f"allowed({shown(label)}) returned {wrong}: it must return the allowed actions"
-                )
-            table[s, numbers] = True
+            numbers = {index(action): action for action in ask("allowed", lambda state: list(declared(state)), label)}
+            if min(numbers, default=-1) < 0:
+                wrong = f"{shown(numbers[min(numbers)])}, which is no action" if numbers else "no action"
+                raise InvalidProblemError(f"allowed({shown(label)}) returned {wrong}: it must return allowed actions")
+            table[s, list(numbers)] = True
         declared = table
     mask = check_allowed(declared, horizon, len(labels), n_actions)
     if mask is None:
@@ -139,9 +136,7 @@ def start_of_model(mdp: FiniteMDP, declared: Any) -> Any:
     starts, support = numbered_starts(declared, index_by_name(mdp.state_names)), mdp.start_distribution > 0
     if starts == FIXED and support.sum() > 1:
         raise InvalidProblemError(f"start='fixed' is wrong: the model starts in {support.sum()} different states")
-    outside = np.setdiff1d(np.flatnonzero(support), starts) if isinstance(starts, list) else np.empty(0)
-    if len(outside):
-        raise InvalidProblemError(
-            f"start={shown(declared)} is wrong: the model starts in {mdp.state_names[outside[0]]!r}"
-        )
+    outside = np.setdiff1d(np.flatnonzero(support), starts).tolist() if isinstance(starts, list) else []
+    for s in outside:
+        raise InvalidProblemError(f"start={shown(declared)} is wrong: the model starts in {mdp.state_names[s]!r}")
     return mdp.start if isinstance(mdp.start, int) else starts

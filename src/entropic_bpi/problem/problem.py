@@ -283,10 +283,9 @@ class Problem(Declarations):
 
     def rows_at(self, h: int, states: np.ndarray) -> np.ndarray:
         """The rows of all actions in ``states`` at planned step ``h``."""
-        pairs = self.n_states * self.n_actions
         if self.artificial and h == 0:
             return np.array([self.n_rows - 1])
-        offset = 0 if self.stationary else (h - self.artificial) * pairs
+        offset = 0 if self.stationary else (h - self.artificial) * self.n_states * self.n_actions
         return (offset + states[:, None] * self.n_actions + np.arange(self.n_actions)).ravel()
 
     def playable_rows(self, h: int, states: np.ndarray) -> np.ndarray:
@@ -437,7 +436,6 @@ class Problem(Declarations):
             raise InvalidProblemError("an environment needs horizon= and reward_range=")
         check_plan_fits(given.horizon, n_observations + 1, n_actions)
         mechanics, successors = None, given.successors
-        stationary, law = given.stationary is not False, given.reward_law or "fixed"
         if given.noise is not None:
             if given.stationary is False:
                 raise InvalidProblemError("noise and stationary=False: the label has the same law at every step")
@@ -447,22 +445,12 @@ class Problem(Declarations):
         found = {
             "n_states": n_observations + 1,
             "n_actions": n_actions,
-            "stationary": stationary,
-            "reward_law": law,
+            "stationary": given.stationary is not False,
             "start": given.start,
             "successors": "unknown" if successors is None else "mask" if given.noise is None else "noise",
             "noise": mechanics,
             "rewards": None,
-            "slots": slots_of_black_box(
-                n_observations,
-                n_actions,
-                times=1 if stationary else given.horizon,
-                reward_range=given.reward_range,
-                successors=successors,
-                fixed=law == "fixed",
-                starts=given.start if isinstance(given.start, list) else None,
-                known=known,
-            ),
+            "slots": slots_of_black_box(n_observations, n_actions, given, successors, known),
             "state_names": state_labels,
             "action_names": action_labels or [str(a) for a in range(n_actions)],
             "source_hash": source,

@@ -323,11 +323,12 @@ def _read_risk(table: dict[str, Any]) -> dict[str, Any]:
     _check_table("risk", table, dict.fromkeys(("beta", "alpha", "eps", "delta"), object))
     if "beta" in table and "alpha" in table:
         raise InvalidProblemError("risk has beta and alpha: give one of them")
-    fields: dict[str, Any] = {}
-    if "beta" in table or "alpha" in table:
-        fields["risk"] = Entropic(table["beta"]) if "beta" in table else EVaR(table["alpha"])
+    kinds = {"beta": Entropic, "alpha": EVaR}
+    risk = next((kind(table[name]) for name, kind in kinds.items() if name in table), None)
     checks = {"eps": check_positive, "delta": check_probability}
-    return fields | {name: check(f"risk.{name}", table[name]) for name, check in checks.items() if name in table}
+    return {"risk": risk} | {
+        name: check(f"risk.{name}", table[name]) for name, check in checks.items() if name in table
+    }
 
 
 def _checked(name: str, value: Any) -> Any:

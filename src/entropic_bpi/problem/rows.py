@@ -15,6 +15,7 @@ import numpy as np
 from entropic_bpi.compile.decorators import by_pointer, inlined
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.tools.checks import check_memory
 from entropic_bpi.tools.text import shown
@@ -131,26 +132,26 @@ class Slots(NamedTuple):
 def slots_of_black_box(
     n_observations: int,
     n_actions: int,
-    *,
-    times: int,
-    reward_range: tuple[float, float],
+    given: Declarations,
     successors: Compressed | None,
-    fixed: bool,
-    starts: list[int] | None = None,
-    known: tuple[np.ndarray, np.ndarray] | None = None,
+    known: tuple[np.ndarray, np.ndarray] | None,
 ) -> Slots:
-    """Lay out the slots of an environment that can only be played, with ``times`` rows for each state-action pair.
+    """Lay out the slots of an environment that can only be played, by what is declared about it in numbers.
 
     Slot 0: anything not seen yet; slot 1: the end stays the end and pays nothing; from slot 2 on the declared first states
     or, if there are none, a start not seen yet; then the declared successors, row by row, each with a reward that was not
-    seen yet. Where rewards are ``fixed``, another one is another outcome. ``known`` are the smallest and the largest reward
+    seen yet. Where rewards are fixed, another one is another outcome. ``known`` are the smallest and the largest reward
     of each declared successor or, if there are none, of each pair, which then has a slot of its own for anything.
     """
-    n_states, pairs, (low, high) = n_observations + 1, n_observations * n_actions, reward_range
-    first = [n_states] if starts is None else starts
+    assert given.reward_range is not None
+    n_states, pairs, (low, high) = n_observations + 1, n_observations * n_actions, given.reward_range
+    listed_starts = isinstance(given.start, list)
+    times: Any = given.horizon if given.stationary is False else 1
+    first = given.start if listed_starts else [n_states]
     nothing, head = [min(low, 0.0)] * len(first), 2 + len(first)
     begin, used = np.zeros(pairs, dtype=np.int64), np.ones(pairs, dtype=np.int64)
-    possible = np.full(pairs, n_observations - 1 + (END_REWARDS + STAY_REWARDS if fixed else 2))
+    rewards = END_REWARDS + STAY_REWARDS if given.reward_law in (None, "fixed") else 2
+    possible = np.full(pairs, n_observations - 1 + rewards)
     listed = np.empty(0, dtype=np.int64)
     if successors is not None:
         begin, listed = head + successors[0][:-1], successors[1]
@@ -169,15 +170,13 @@ def slots_of_black_box(
         successor=np.concatenate([[n_states, n_observations, *first], listed]),
         low=np.concatenate([[low, 0.0, *nothing], lows])[None],
         high=np.concatenate([[high, 0.0, *nothing], highs])[None],
-        possible=of_rows(possible, n_observations if starts is None else len(starts)),
+        possible=of_rows(possible, len(first) if listed_starts else n_observations),
     )
 
 
 def declared_rows(mdp: FiniteMDP, successors: Any) -> Compressed | None:
     """Declared successors as compressed rows ``(indptr, indices)`` over (s, a) or (h, s, a); None if unknown."""
-    if successors is None:
-        return None
-    if isinstance(successors, tuple):  # numbered already
+    if successors is None or isinstance(successors, tuple):  # numbered already
         return successors
     if isinstance(successors, str):
         if successors != "model":
@@ -227,8 +226,7 @@ def slots_of_model(mdp: FiniteMDP, stationary: bool, successors: Any, starts: An
         begin, used, possible = (np.tile(array, mdp.horizon) for array in (begin, used, possible))
     if not isinstance(mdp.start, int):
         if not isinstance(starts, list):
-            known = isinstance(successors, str)
-            starts = np.flatnonzero(mdp.start_distribution > 0) if known else np.arange(n)
+            starts = np.flatnonzero(mdp.start_distribution > 0) if isinstance(successors, str) else np.arange(n)
         begin = np.append(begin, len(successor))
         used, possible = np.append(used, len(starts)), np.append(possible, len(starts))
         successor = np.concatenate([successor, starts])

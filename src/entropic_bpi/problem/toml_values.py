@@ -84,10 +84,8 @@ def noise_from_toml(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return value
     try:
-        outcome, law = (
-            {label_from_toml(key): label_from_toml(item) for *key, item in value.get(part, [])}
-            for part in ("outcome", "law")
-        )
+        outcome = {label_from_toml(key): label_from_toml(item) for *key, item in value["outcome"]}
+        law = {label_from_toml(key): name_of_law for *key, name_of_law in value.get("law", [])}
         return Noise(dict(map(label_from_toml, value["labels"])), outcome, law=law or None)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InvalidProblemError(
@@ -112,11 +110,10 @@ def successors_from_toml(name: str, value: Any) -> Any:
 
 def _is_mask(value: Any) -> bool:
     """Return whether the innermost elements of lists of lists of lists are true and false."""
-    for _ in range(3):
-        if not isinstance(value, list) or not value:
-            return False
-        value = value[0]
-    return isinstance(value, bool)
+    try:
+        return isinstance(value[0][0][0], bool)
+    except (IndexError, KeyError, TypeError):
+        return False
 
 
 def rewards_from_toml(name: str, value: Any) -> Any:

@@ -104,13 +104,17 @@ class Environment:
     """A Gymnasium environment, or a vector of copies, with finitely many observations and actions."""
 
     def __init__(self, env: Any, *, ours: bool = False, max_states: int | None = None) -> None:
-        from gymnasium.vector import VectorEnv
+        from gymnasium.vector import AutoresetMode, VectorEnv
 
         self.env, self.ours = env, ours
         self.vector = isinstance(env, VectorEnv)
         self.copies = int(env.num_envs) if self.vector else 1
-        if self.vector:
-            _check_autoreset(env)
+        # Otherwise the answer to an episode's last step is the first observation of the next episode.
+        if self.vector and (mode := env.metadata.get("autoreset_mode")) is not AutoresetMode.NEXT_STEP:
+            raise InvalidProblemError(
+                f"the vector environment has metadata['autoreset_mode'] = {mode}, expected {AutoresetMode.NEXT_STEP}: "
+                "with any other the observation at the end of an episode may be one of the next episode"
+            )
         observations = env.single_observation_space if self.vector else env.observation_space
         self.single_action_space = env.single_action_space if self.vector else env.action_space
         remedy = "declare max_states=M, at most how many different observations the environment really makes; they are "
@@ -120,9 +124,8 @@ class Environment:
         )
         self.actions = listed("action", self.single_action_space, "wrap the environment so that there are few actions")
         self.noise: Noise | None = None  # as it was last declared
-        spec = env.spec
-        self.name = "environment" if spec is None else spec.id
-        self.time_limit = None if spec is None else spec.max_episode_steps
+        self.name = getattr(env.spec, "id", "environment")
+        self.time_limit: int | None = getattr(env.spec, "max_episode_steps", None)
 
     def close(self) -> None:
         """Close the environment if it was opened here; one that was handed in stays open."""
@@ -204,7 +207,6 @@ class Environment:
         goal, given = goal_of(declared)
         states, actions = self.states, self.actions
         given.check_source("environment")
-        check_black_box(given)
         self.noise, given = given.noise, in_numbers(given, states, actions, played=True)
         return Problem.black_box(
             states.size,
@@ -392,10 +394,8 @@ class Player:
         where = f" in state {self.problem.state_names[state]}, action {self.problem.action_names[action]}"
         value = self.environment.paid(reward, where)
         if not self.low <= value <= self.high:
-            raise InvalidProblemError(
-                f"{self.environment.name} paid reward {value}{where}, "
-                f"outside the declared reward_range ({self.low}, {self.high})"
-            )
+            wrong = f"outside the declared reward_range ({self.low}, {self.high})"
+            raise InvalidProblemError(f"{self.environment.name} paid reward {value}{where}, {wrong}")
         return value
 
     def _check_end(self, observation: Any, state: int, action: int, paid: float) -> None:
@@ -425,18 +425,6 @@ def _info_of_copy(info: Any, i: int) -> dict[str, Any]:
     """The info of one copy of a vector, whose values have one entry for each copy."""
     own = {key: value for key, value in info.items() if not key.startswith("_")}
     return {key: _info_of_copy(value, i) if isinstance(value, dict) else value[i] for key, value in own.items()}
-
-
-def _check_autoreset(env: Any) -> None:
-    """Refuse a vector environment whose answer to an episode's last step is the first observation of the next episode."""
-    from gymnasium.vector import AutoresetMode
-
-    mode = env.metadata.get("autoreset_mode")
-    if mode is not AutoresetMode.NEXT_STEP:
-        raise InvalidProblemError(
-            f"the vector environment has metadata['autoreset_mode'] = {mode}, expected {AutoresetMode.NEXT_STEP}: "
-            "with any other the observation at the end of an episode may be one of the next episode"
-        )
 
 
 def _layers(env: Any) -> list[Any]:

@@ -36,7 +36,7 @@ from entropic_bpi.problem.risk import Risk
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST
 from entropic_bpi.sources.environment import check_black_box
 from entropic_bpi.sources.logs.imports import ImportedLog
-from entropic_bpi.sources.logs.labels import SEEN, AllStates, Numbers, numbered
+from entropic_bpi.sources.logs.labels import SEEN, AllStates, numbered
 from entropic_bpi.sources.logs.lines import EARNED, WHOLE, Projection
 from entropic_bpi.sources.logs.reading import LogReader
 from entropic_bpi.sources.logs.tables import hashable
@@ -288,7 +288,7 @@ class Log(ImportedLog):
             **given.given(),
         )
 
-    def project(self, problem: Problem, numbers: Numbers, *, playing: bool) -> Projection:
+    def project(self, problem: Problem, numbers: Sequence[Iterable[int]], *, playing: bool) -> Projection:
         """Return the data of the log for a black box, in which its states and actions have these numbers.
 
         ``playing``: it is played on. Played episodes have ``horizon`` steps, whose next states are all seen; those of the

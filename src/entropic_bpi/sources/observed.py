@@ -97,8 +97,8 @@ def observe(environment: Environment, *, seconds: float, episodes: int | None, s
     InvalidProblemError
         If the environment raises an error, or if a reward is not a finite number.
     """
-    tour = _Tour(environment, seed, time.perf_counter() + seconds)
     began = time.perf_counter()
+    tour = _Tour(environment, seed, began + seconds)
     limit = math.inf if episodes is None else episodes
     while tour.seen.episodes < limit and (time.perf_counter() < tour.deadline or not tour.seen.episodes):
         batch = max(_SHORTEST_BATCH, math.ceil(_GROWTH * tour.seen.episodes))
@@ -240,8 +240,8 @@ class _Tour:
         return nearer / max(outcomes.total(), 1)
 
     def _reset(self) -> list[int]:
-        seeded = self.seen.episodes < _SEEDED
-        observations, info = self.environment.reset(int(self.rng.integers(2**31)) if seeded else None)
+        seed = int(self.rng.integers(2**31)) if self.seen.episodes < _SEEDED else None
+        observations, info = self.environment.reset(seed)
         states = [self.environment.states.index(observation) for observation in observations]
         self._note_masks(states, info)
         return states

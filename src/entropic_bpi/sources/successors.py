@@ -35,13 +35,9 @@ def in_numbers(
     if offered and not played:
         raise InvalidProblemError("allowed='info' is for environments; of a log give an array or a function")
     if given.max_states is not None or not isinstance(states, FiniteSpace):
-        refused = {"declare max_successors": "successors" if given.successors is not None else None}
-        refused["use allowed='info'"] = "allowed" if given.allowed is not None and not offered else None
-        for instead, name in refused.items():
-            if name is not None:
-                raise InvalidProblemError(
-                    f"{name} needs states that are listed before they are seen, not max_states: {instead}"
-                )
+        for name, instead in (("successors", "declare max_successors"), ("allowed", "use allowed='info'")):
+            if getattr(given, name) is not None and not (name == "allowed" and offered):
+                raise InvalidProblemError(f"{name} needs states that are listed beforehand, not max_states: {instead}")
     else:
         if given.successors is not None:
             fixed = given.reward_law in (None, "fixed")
@@ -51,8 +47,7 @@ def in_numbers(
         if given.reward is not None:
             given = with_known_rewards(states, actions, given)
         if given.allowed is not None and not offered:
-            elements = states.elements()
-            masks = masks_of(given.allowed, given.horizon or 0, elements, actions.size, actions.index, extra=1)
+            masks = masks_of(given.allowed, given.horizon or 0, states.elements(), actions.size, actions.index, extra=1)
             given = replace(given, allowed=masks)
     if offered:
         nothing = np.ones((1, states.size + 1, actions.size), dtype=np.int64)  # is known yet
@@ -132,9 +127,7 @@ def _with_noise(states: FiniteSpace, actions: FiniteSpace, given: Declarations, 
         raise InvalidProblemError("outcomes without a reward need reward_range=(low, high), where it must lie")
     low, high = given.reward_range or (float(known.min()), float(known.max()))
     if len(known) and not low <= known.min() <= known.max() <= high:
-        raise InvalidProblemError(
-            f"noise pays from {known.min():g} to {known.max():g}, outside reward_range ({low}, {high})"
-        )
+        raise InvalidProblemError(f"noise pays {known.min():g} to {known.max():g}, outside reward_range {(low, high)}")
     owner = np.repeat(np.arange(states.size * many), np.diff(rows[0])) * (states.size + 1) + rows[1]
     close = (owner[1:] == owner[:-1]) & ~(np.diff(paid) > 4 * SAME_REWARD * (high - low))
     if close.any():

@@ -293,10 +293,9 @@ def _batch_steps(place: str, batch: Any) -> Steps:
             raise InvalidProblemError(f"{place}: {name!r} is compressed: write it with output_compress_columns=[]")
         if not isinstance(found, list):
             raise InvalidProblemError(f"{place}: expected a batch of RLlib with a list {name!r}, got {shown(found)}")
-    nothing = [False] * len(batch["t"])
     if "terminateds" not in batch:
         raise InvalidProblemError(f"{place}: 'terminateds' is missing, which tells how an episode ended")
-    flags = {_TERMINATED: batch["terminateds"], _TRUNCATED: batch.get("truncateds") or nothing}
+    flags = {_TERMINATED: batch["terminateds"], _TRUNCATED: batch.get("truncateds") or [False] * len(batch["t"])}
     ends = {role: np.array(values, ndmin=1).astype(bool) for role, values in flags.items()}
     ended = ends[_TERMINATED] | ends[_TRUNCATED]
     wrong = "" if not len(ended) or ended[-1] else "the batch stops in the middle of an episode"

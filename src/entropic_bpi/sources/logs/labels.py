@@ -11,9 +11,6 @@ from entropic_bpi.sources.logs.tables import hashable
 from entropic_bpi.sources.spaces import FiniteSpace
 from entropic_bpi.tools.text import shown
 
-Numbers = tuple[Iterable[int], Iterable[int]]
-"""Of the states and the actions of a log, in a problem that has them in another order."""
-
 SEEN = "seen"
 """Of ``states=``: those of the log are all."""
 
