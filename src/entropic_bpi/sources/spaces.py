@@ -69,10 +69,10 @@ class FiniteSpace:
         try:
             for value, digit in zip(self.values(element), self.digits, strict=True):
                 number = int(value)
-                if number != value or number not in digit:
+                if number != value:
                     return -1
-                flat = flat * len(digit) + number - digit.start
-        except (TypeError, ValueError, OverflowError, LookupError):  # not numbers, or not of this shape
+                flat = flat * len(digit) + digit.index(number)
+        except (TypeError, ValueError, OverflowError, LookupError):  # not numbers of these ranges, or not of this shape
             return -1
         return flat
 
