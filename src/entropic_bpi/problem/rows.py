@@ -8,18 +8,20 @@ an artificial first step with one state, one action and reward 0, whose row is t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from entropic_bpi.compile.decorators import by_pointer, inlined
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.problem.declarations import Declarations
 from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.tools.checks import check_memory
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Integers, Reals
+
+if TYPE_CHECKING:
+    from entropic_bpi.problem.declarations import Declarations
 
 Compressed = tuple[np.ndarray, np.ndarray]
 """Successors as compressed rows ``(indptr, indices)``."""

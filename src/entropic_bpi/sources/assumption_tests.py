@@ -139,8 +139,8 @@ class AssumptionTests:
 
     def state(self) -> dict[str, np.ndarray]:
         """Everything that was seen, as arrays from which :meth:`restore` goes on."""
-        tests = self._tests().items()
-        arrays = {f"{name}.{part}": array for name, test in tests for part, array in test.tally()._asdict().items()}
+        tallies = {name: test.tally()._asdict() for name, test in self._tests().items()}
+        arrays = {f"{name}.{column}": array for name, tally in tallies.items() for column, array in tally.items()}
         return {"returns": self.returns, **arrays}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:

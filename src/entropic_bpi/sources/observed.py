@@ -99,11 +99,10 @@ def observe(environment: Environment, *, seconds: float, episodes: int | None, s
     """
     began = time.perf_counter()
     tour = _Tour(environment, seed, began + seconds)
-    limit = math.inf if episodes is None else episodes
-    while tour.seen.episodes < limit and (time.perf_counter() < tour.deadline or not tour.seen.episodes):
-        batch = max(_SHORTEST_BATCH, math.ceil(_GROWTH * tour.seen.episodes))
-        tour.play(int(min(batch, limit - tour.seen.episodes)))
-    seen = tour.seen
+    seen, limit = tour.seen, math.inf if episodes is None else episodes
+    while seen.episodes < limit and (time.perf_counter() < tour.deadline or not seen.episodes):
+        batch = max(_SHORTEST_BATCH, math.ceil(_GROWTH * seen.episodes))
+        tour.play(int(min(batch, limit - seen.episodes)))
     seen.seconds = time.perf_counter() - began
     _number_the_end(seen)
     return seen
