@@ -436,7 +436,7 @@ def test_states_that_nobody_saw_widen_the_claim(uniform):
     assert eb.verify(open_ended).ok
     given = eb.certify(uniform, beta=-1.0, max_states=4, policy=np.array([[0, 1]] * 3), **DECLARED)
     assert given.policy.shape == (3, 5)
-    with pytest.raises(InvalidProblemError, match="max_states must be between 2"):
+    with pytest.raises(InvalidProblemError, match="max_states must be at least 2, those of the log"):
         eb.certify(uniform, beta=-1.0, max_states=1, **DECLARED)
 
 

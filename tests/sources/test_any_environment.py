@@ -363,7 +363,6 @@ FOREIGN = {
     [
         (CountedCamera, {}),
         (CountedWheel, {}),
-        (Counted, {"max_states": 10**9}),
         (Counted, {"successors": {(0, 0): [99]}}),
         (Counted, {"successors": np.ones((2, 2), bool)}),
         (Counted, {"method": "bernstein", "reward_law": "random"}),

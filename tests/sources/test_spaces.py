@@ -93,6 +93,11 @@ def test_a_size_beyond_all_numbers_can_be_told():
     assert str(image) == "about 10^242751 elements of 100800 integers"
 
 
+def test_a_range_of_all_integers_of_64_bits_has_a_size():
+    ends = np.iinfo(np.int64)
+    assert finite(spaces.Box(ends.min, ends.max, (1,), np.int64)).size == 2**64
+
+
 PAIR = spaces.Dict(a=spaces.Discrete(2), b=spaces.MultiBinary(2))
 
 

@@ -24,6 +24,7 @@ from entropic_bpi.types import Transitions
 _FORBIDDEN = -1
 _FULL = -2
 _CONTRADICTED = -3
+_POOL = ("successor", "tally", "low", "high")
 
 
 @by_pointer
@@ -201,10 +202,9 @@ def _record_all(arrays: CountArrays, n_states: int, transitions: Transitions, fi
 
 def spare_slots(problem: Problem) -> int:
     """Pool slots that one episode can need at most."""
-    slots = problem.slots
     # A row that may go anywhere moves to twice its place when it is full.
     largest = 2 * (problem.n_states + END_REWARDS + STAY_REWARDS) + 8 if problem.open_ended else 0
-    return problem.steps * max(int(slots.used.max()), largest)
+    return problem.steps * max(int(problem.slots.used.max()), largest)
 
 
 class Counts:
@@ -254,8 +254,7 @@ class Counts:
         needed = int(arrays.end[0]) + slots
         if needed > arrays.successor.size:
             pool = max(needed, 2 * arrays.successor.size)
-            names = ("successor", "tally", "low", "high")
-            self.arrays = arrays._replace(**{name: _padded(getattr(arrays, name), pool) for name in names})
+            self.arrays = arrays._replace(**{name: _padded(getattr(arrays, name), pool) for name in _POOL})
 
     def add(self, transitions: Transitions, episodes: int) -> None:
         """Record the transitions of ``episodes`` whole episodes.
@@ -305,14 +304,12 @@ class Counts:
             edges = cell_edges(*problem.declared_range)
             self.reward_counts = self.reward_counts.with_transitions(transitions, edges)
 
-    def _record(self, transitions: Transitions, first: int) -> tuple[int, int]:
+    def _record(self, moves: Transitions, first: int) -> tuple[int, int]:
         """Record from index ``first`` on; the index that could not be recorded and why, or the length and 0."""
         problem, arrays = self.problem, self.arrays
         if problem.black_box_rewards and not problem.random_rewards:
-            return _record_outcomes(
-                arrays, problem.n_states, problem.n_actions, problem.same_reward, transitions, first
-            )
-        return _record_all(arrays, problem.n_states, transitions, first)
+            return _record_outcomes(arrays, problem.n_states, problem.n_actions, problem.same_reward, moves, first)
+        return _record_all(arrays, problem.n_states, moves, first)
 
     def refuse(self, row: int, successor: int, reward: float | None = None) -> NoReturn:
         """Report an outcome that contradicts the declared successors, or how many of them there are at most."""
@@ -369,17 +366,12 @@ class Counts:
     def state(self) -> dict[str, Any]:
         """A copy of everything, from which :meth:`restore` goes on."""
         end = int(self.arrays.end[0])
-        arrays = {
-            name: array[..., :end].copy() if name in ("successor", "tally", "low", "high") else array.copy()
-            for name, array in self.arrays._asdict().items()
-        }
+        copies = {name: array[..., :end] if name in _POOL else array for name, array in self.arrays._asdict().items()}
         kept = {name: getattr(self, name) for name in ("episodes", "labels", "reward_counts")}
-        return {**kept, **arrays}
+        return kept | {name: array.copy() for name, array in copies.items()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.episodes, self.labels, self.reward_counts = (
-            state[name] for name in ("episodes", "labels", "reward_counts")
-        )
+        self.episodes, self.labels, self.reward_counts = state["episodes"], state["labels"], state["reward_counts"]
         self.arrays = CountArrays(**{name: np.array(state[name]) for name in CountArrays._fields})
         self.origin = object()
         self.reserve(max(spare_slots(self.problem), 1024))

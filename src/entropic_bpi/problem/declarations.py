@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +30,7 @@ INFO = "info"
 """Of ``allowed``: the masks are those that come with each observation, ``info["action_mask"]``."""
 FIXED = "fixed"
 """Of ``start``: every episode starts where the first one does."""
+MOST_STATES = 100_000  # also of a space that is listed
 REWARD_LAWS = ("fixed", "random", "random-pair")
 """The reward given state, action and next state: a number, random, or random with a law that ignores the next state."""
 
@@ -101,12 +103,8 @@ def _entry(check: Callable[[str, Any], Any], help: str, kind: Any = None, **rest
 
 def _named(check: Callable[[str, Any], Any], help: str, metavar: str | None = None) -> Any:
     """Return an entry that is no part of the proof; a list of names is typed with commas between them."""
-    from_text = None if metavar is None else _split
+    from_text = None if metavar is None else methodcaller("split", ",")
     return _entry(check, help, str, metavar=metavar, section="names", from_text=from_text)
-
-
-def _split(text: str) -> list[str]:
-    return text.split(",")
 
 
 def _check_start(name: str, value: Any) -> Any:
@@ -123,9 +121,12 @@ def _check_allowed(name: str, value: Any) -> Any:
 
 
 def _check_noise(name: str, value: Any) -> Any:
-    from entropic_bpi.problem.noise import check_noise  # which needs NumPy
+    from entropic_bpi.model.parts.mechanics import Mechanics, Partitioned  # which need NumPy
+    from entropic_bpi.problem.noise import MODEL, Noise
 
-    return check_noise(name, value)
+    if not isinstance(value, Noise | Mechanics | Partitioned) and value != MODEL:
+        raise InvalidProblemError(f"{name} must be an eb.Noise, or 'model' for a model's own; got {shown(value)}")
+    return value
 
 
 def _check_reward(name: str, value: Any) -> Any:
@@ -217,7 +218,7 @@ class Declarations:
         sentence=sentences.successors,
     )
     max_states: int | None = _entry(
-        checks.check_integer,
+        partial(checks.check_integer, at_most=MOST_STATES),
         "Upper bound on the number of distinct observations.",
         int,
         not_for={
@@ -290,6 +291,7 @@ class Declarations:
         excludes={
             "max_successors": "noise says what may follow",
             "max_states": "the outcomes of noise are states, which must be listed",
+            "reward_law": "make what is random in the reward part of the label",
         },
         from_toml=toml.noise_from_toml,
         sentence=sentences.noise,
@@ -315,6 +317,7 @@ class Declarations:
         excludes={
             "max_states": "a known reward needs states that are listed",
             "noise": "the outcome of a label has its reward",
+            "reward_law": "a known reward is not random",
         },
         from_toml=toml.rewards_from_toml,
     )
@@ -431,8 +434,8 @@ class Declarations:
         >>> declared = eb.Declarations(horizon=10, reward_range=(0, 1))
         >>> declared.check_source("environment")
         """
-        for name, value in self.given().items():
-            if kind in ENTRIES[name].not_for and value != ENTRIES[name].neutral:
+        for name in self._stated():
+            if kind in ENTRIES[name].not_for:
                 raise InvalidProblemError(ENTRIES[name].not_for[kind])
 
     def check_combinations(self) -> None:
@@ -449,11 +452,16 @@ class Declarations:
         >>> declared = eb.Declarations(horizon=10, reward_range=(0, 1))
         >>> declared.check_combinations()
         """
-        given = self.given()
-        for name in given:
+        stated = self._stated()
+        for name in stated:
             for other, reason in ENTRIES[name].excludes.items():
-                if other in given:
+                if other in stated:
                     raise InvalidProblemError(f"{other} and {name}: {reason}; give one of them")
+
+    def _stated(self) -> list[str]:
+        """The declarations that were made, except those that state nothing."""
+        given = self.given()
+        return [name for name in given if not isinstance(given[name], str) or given[name] != ENTRIES[name].neutral]
 
 
 def goal_of(arguments: dict[str, Any]) -> tuple[dict[str, Any], Declarations]:
@@ -461,10 +469,11 @@ def goal_of(arguments: dict[str, Any]) -> tuple[dict[str, Any], Declarations]:
     eps = checks.check_positive("eps", arguments.pop("eps"))
     delta = checks.check_probability("delta", arguments.pop("delta"))
     risk = check_risk(arguments.pop("beta", None), arguments.pop("risk", None))
-    return {"risk": risk, "eps": eps, "delta": delta}, Declarations(**arguments)
+    declared = Declarations(**arguments)
+    if declared.noise is not None and declared.successors is not None:
+        raise InvalidProblemError("successors and noise: noise says what may follow; give one of them")
+    return {"risk": risk, "eps": eps, "delta": delta}, declared
 
 
-ENTRIES: Mapping[str, Entry] = {
-    item.name: item.metadata["entry"] for item in fields(Declarations) if "entry" in item.metadata
-}
+ENTRIES: Mapping[str, Entry] = {item.name: item.metadata["entry"] for item in fields(Declarations)}
 """The table: the entry of each declaration, by name."""

@@ -41,17 +41,6 @@ class KnownRewards(NamedTuple):
     low: np.ndarray
     high: np.ndarray
 
-    def range_within(self, given: Declarations) -> tuple[float, float]:
-        """The range of the rewards, which must lie in a declared one."""
-        low, high = float(self.low.min()), float(self.high.max())
-        if given.reward_law not in (None, "fixed"):
-            raise InvalidProblemError(f"reward and reward_law={given.reward_law!r}: a known reward is not random")
-        if given.reward_range is not None and not given.reward_range[0] <= low <= high <= given.reward_range[1]:
-            raise InvalidProblemError(
-                f"reward pays from {low:g} to {high:g}, outside reward_range {given.reward_range}"
-            )
-        return low, high
-
     def checked(self, problem: Any, seen: Transitions) -> Transitions:
         """Return transitions with the declared rewards instead of those seen, which may differ by rounding.
 
@@ -83,12 +72,11 @@ class KnownRewards(NamedTuple):
 
 
 def with_known_rewards(states: Any, actions: Any, given: Declarations) -> Declarations:
-    """Return the declarations with the rewards by number; ``states`` and ``actions`` are finite spaces.
+    """Return the declarations with the rewards by number, and their range; ``states`` and ``actions`` are finite spaces.
 
     If they depend on the next state, any state may follow and there are few, all of them are listed as successors, so that
     each has its own reward.
     """
-    given.check_combinations()
     n, many, successors = states.size, actions.size, given.successors
     needed = np.ones((n * many, n), dtype=bool)
     if successors is not None:
@@ -112,7 +100,10 @@ def with_known_rewards(states: Any, actions: Any, given: Declarations) -> Declar
     if successors is not None:
         ends, exact = successors[1] == n, rows[owner, successors[1]]
         low, high = np.where(ends, low[owner], exact), np.where(ends, high[owner], exact)
-    return replace(given, reward=KnownRewards(table, low, high), successors=successors)
+    least, most = float(low.min()), float(high.max())
+    if given.reward_range is not None and not given.reward_range[0] <= least <= most <= given.reward_range[1]:
+        raise InvalidProblemError(f"reward pays from {least:g} to {most:g}, outside reward_range {given.reward_range}")
+    return replace(given, reward=KnownRewards(table, low, high), reward_range=(least, most), successors=successors)
 
 
 def _table(declared: Any, states: Any, actions: Any, needed: np.ndarray) -> np.ndarray:

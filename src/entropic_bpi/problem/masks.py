@@ -77,11 +77,6 @@ def check_allowed_rows(problem: Problem, rows: np.ndarray) -> None:
         raise InvalidProblemError(f"{problem.describe(row)} was played, which allowed= forbids")
 
 
-def offered_masks(n_states: int, n_actions: int) -> Masks:
-    """Return masks of which nothing is known yet."""
-    return Masks(np.ones((1, n_states, n_actions), dtype=np.int64), True)
-
-
 def masks_of(
     declared: Any, horizon: int, states: Iterable[Any], n_actions: int, index: Callable[[Any], int], extra: int = 0
 ) -> Masks | None:
@@ -93,21 +88,16 @@ def masks_of(
     if callable(declared):
         table = np.zeros((len(labels), n_actions), dtype=bool)
         for s, label in enumerate(labels):
-            table[s, _numbers_of(declared, label, index)] = True
+            numbers = {index(action): action for action in ask("allowed", lambda state: list(declared(state)), label)}
+            if min(numbers, default=-1) < 0:
+                wrong = f"{shown(numbers[min(numbers)])}, which is no action" if numbers else "no action"
+                raise InvalidProblemError(f"allowed({shown(label)}) returned {wrong}: it must return allowed actions")
+            table[s, list(numbers)] = True
         declared = table
     mask = check_allowed(declared, horizon, len(labels), n_actions)
     if mask is None:
         return None
     return Masks(np.pad(mask.astype(np.int64), ((0, 0), (0, extra), (0, 0)), constant_values=1))
-
-
-def _numbers_of(declared: Callable[[Any], Any], label: Any, index: Callable[[Any], int]) -> list[int]:
-    given = ask("allowed", lambda state: list(declared(state)), label)
-    numbers = [index(action) for action in given]
-    if not numbers or min(numbers) < 0:
-        wrong = "no action" if not numbers else f"{shown(given[numbers.index(min(numbers))])}, which is no action"
-        raise InvalidProblemError(f"allowed({shown(label)}) returned {wrong}: it must return the allowed actions")
-    return numbers
 
 
 def masks_of_model(mdp: FiniteMDP, declared: Any) -> Masks | None:
@@ -135,12 +125,9 @@ def numbered_starts(declared: Any, index: Callable[[Any], int]) -> Any:
     """
     if declared is None or (isinstance(declared, str) and declared == FIXED):
         return declared
-    numbers = set()
-    for state in declared if isinstance(declared, list) else [declared]:
-        number = index(state)
-        if number < 0:
-            raise InvalidProblemError(f"start names {shown(state)}, which is not a state of the source")
-        numbers.add(number)
+    numbers = {index(state): state for state in (declared if isinstance(declared, list) else [declared])}
+    if min(numbers) < 0:
+        raise InvalidProblemError(f"start names {shown(numbers[min(numbers)])}, which is not a state of the source")
     return sorted(numbers)
 
 
@@ -149,9 +136,7 @@ def start_of_model(mdp: FiniteMDP, declared: Any) -> Any:
     starts, support = numbered_starts(declared, index_by_name(mdp.state_names)), mdp.start_distribution > 0
     if starts == FIXED and support.sum() > 1:
         raise InvalidProblemError(f"start='fixed' is wrong: the model starts in {support.sum()} different states")
-    outside = np.setdiff1d(np.flatnonzero(support), starts) if isinstance(starts, list) else np.empty(0)
-    if len(outside):
-        raise InvalidProblemError(
-            f"start={shown(declared)} is wrong: the model starts in {mdp.state_names[outside[0]]!r}"
-        )
+    outside = np.setdiff1d(np.flatnonzero(support), starts).tolist() if isinstance(starts, list) else []
+    for s in outside:
+        raise InvalidProblemError(f"start={shown(declared)} is wrong: the model starts in {mdp.state_names[s]!r}")
     return mdp.start if isinstance(mdp.start, int) else starts

@@ -30,7 +30,6 @@ from entropic_bpi.tools.text import shown
 
 if TYPE_CHECKING:
     from entropic_bpi.problem.counts import CountArrays
-    from entropic_bpi.problem.declarations import Declarations
 
 MODEL = "model"
 
@@ -116,12 +115,12 @@ class Noise:
         return read_outcomes(states, actions, self.laws, self.outcome, self.law, number)
 
     def as_table(self) -> dict[str, Any]:
-        """Return the noise as lists, which a problem file holds.
+        """Return the noise as tables, which a problem file holds.
 
         Returns
         -------
         dict
-            ``laws`` and ``outcomes``.
+            ``labels``, ``outcome`` and, with several laws, ``law``.
 
         Raises
         ------
@@ -132,43 +131,18 @@ class Noise:
         --------
         >>> import entropic_bpi as eb
         >>> eb.Noise(["a"], {(0, 0, "a"): 0}).as_table()
-        {'laws': [['', ['a']]], 'outcomes': [[0, 0, '', [[0]]]]}
+        {'labels': [('', ['a'])], 'outcome': {(0, 0, 'a'): 0}}
         """
-        functions = [part for part in (self.outcome, self.law, self.observed) if callable(part)]
-        if functions:
+        if any(map(callable, (self.outcome, self.law, self.observed))):
             raise InvalidProblemError(
                 "a problem file cannot hold a function: give noise by tables {(state, action, label): outcome} and, with "
                 "several laws, {(state, action): law}"
             )
-        outcomes: dict[Any, list[Any]] = {}
-        for (state, action, _), outcome in self.outcome.items():
-            outcomes.setdefault((state, action), []).append(list(outcome) if isinstance(outcome, tuple) else [outcome])
-        only = next(iter(self.laws))
-        law = dict.fromkeys(outcomes, only) if self.law is None else self.law
-        return {
-            "laws": [[name, labels] for name, labels in self.laws.items()],
-            "outcomes": [[*pair, law[pair], listed] for pair, listed in outcomes.items()],
-        }
+        tables = {"labels": [*self.laws.items()], "outcome": self.outcome}
+        return tables if self.law is None else {**tables, "law": self.law}
 
     def __repr__(self) -> str:
         return f"Noise({', '.join(str(len(labels)) for labels in self.laws.values())} labels)"
-
-
-def check_noise(name: str, value: Any) -> Any:
-    if not isinstance(value, Noise | Mechanics | Partitioned) and value != MODEL:
-        raise InvalidProblemError(
-            f"{name} must be an eb.Noise, or 'model' for the mechanics of a model; got {shown(value)}"
-        )
-    return value
-
-
-def check_noise_fits(given: Declarations) -> None:
-    """Refuse what cannot be declared together with noise."""
-    given.check_combinations()
-    if given.successors is not None:
-        raise InvalidProblemError("successors and noise: noise says what may follow; give one of them")
-    if given.reward_law not in (None, "fixed"):
-        raise InvalidProblemError("noise and random rewards: make what is random in the reward part of the label")
 
 
 def noise_of_model(noise: Any, mdp: FiniteMDP) -> Partitioned:
@@ -180,9 +154,7 @@ def noise_of_model(noise: Any, mdp: FiniteMDP) -> Partitioned:
             raise InvalidProblemError("observed= of noise needs the info of an environment; a FiniteMDP has none")
         table = noise.read(range(mdp.n_states), range(mdp.n_actions), index_by_name(mdp.state_names))
         if not np.isnan(table.rewards).all():
-            raise InvalidProblemError(
-                "the outcomes of noise= for a FiniteMDP are next states alone: its rewards are known"
-            )
+            raise InvalidProblemError("outcomes of noise= for a FiniteMDP are next states alone: its rewards are known")
     elif mdp.mechanics is None:
         raise InvalidProblemError("noise='model' is for models that were made by FiniteMDP.from_noise")
     else:

@@ -20,9 +20,9 @@ from entropic_bpi.model.parts.reading import read_names
 from entropic_bpi.problem.declarations import FIXED, Declarations, goal_of
 from entropic_bpi.problem.known_rewards import KnownRewards
 from entropic_bpi.problem.masks import Masks, masks_of_model, start_of_model
-from entropic_bpi.problem.noise import Balls, check_noise_fits, noise_of_model
+from entropic_bpi.problem.noise import Balls, noise_of_model
 from entropic_bpi.problem.risk import Entropic, EVaR, Risk
-from entropic_bpi.problem.rows import Frame, Slots, check_plan_fits, frame_of, slots_of_black_box, slots_of_model
+from entropic_bpi.problem.rows import Frame, Slots, check_plan_fits, slots_of_black_box, slots_of_model
 from entropic_bpi.problem.sentences import SAME_REWARD
 from entropic_bpi.tools.checks import LARGEST_REACH, LARGEST_REAL
 from entropic_bpi.types import Goal, Reals
@@ -131,9 +131,7 @@ class Problem(Declarations):
             name, listed = f"{what}_names", len(labels) - ends
             if (names := getattr(given, name)) is not None:
                 if what == "state" and self.max_states is not None:
-                    raise InvalidProblemError(
-                        f"{name} needs states that are listed before they are seen, not max_states"
-                    )
+                    raise InvalidProblemError(f"{name} needs states that are listed beforehand, not max_states")
                 every = (*(read_names(name, names, listed) or ()), *labels[listed:])  # the end keeps its name
                 shown |= {name: read_names(name, every, len(labels)), f"{what}_labels": labels}
         return replace(self, **shown)
@@ -259,14 +257,35 @@ class Problem(Declarations):
 
     @cached_property
     def frame(self) -> Frame:
-        return frame_of(self)
+        """The sizes, and the states that can be occupied at each step under the declared successors."""
+        slots, everywhere = self.slots, np.arange(self.n_states)
+        reachable = [np.array([self.first_state])]
+        for h in range(self.steps - 1):
+            if self.successors == "unknown" and not (h == 0 and isinstance(self.start, list)):
+                reachable.append(everywhere)
+                continue
+            rows = self.playable_rows(h, reachable[-1])
+            found = np.zeros(self.n_states + 1, dtype=bool)
+            for begin, used in zip(slots.begin[rows], slots.used[rows], strict=True):
+                found[slots.successor[begin : begin + used]] = True
+            reachable.append(everywhere if found[-1] else np.flatnonzero(found))
+        return Frame(
+            self.steps,
+            self.n_states,
+            self.n_actions,
+            int(self.artificial),
+            int(self.stationary),
+            self.first_state,
+            np.cumsum([0, *map(len, reachable)], dtype=np.int64),
+            np.concatenate(reachable).astype(np.int64),
+            np.ones((1, 1, 1), dtype=np.int64) if self.allowed is None else self.allowed.table,
+        )
 
     def rows_at(self, h: int, states: np.ndarray) -> np.ndarray:
         """The rows of all actions in ``states`` at planned step ``h``."""
-        pairs = self.n_states * self.n_actions
         if self.artificial and h == 0:
             return np.array([self.n_rows - 1])
-        offset = 0 if self.stationary else (h - self.artificial) * pairs
+        offset = 0 if self.stationary else (h - self.artificial) * self.n_states * self.n_actions
         return (offset + states[:, None] * self.n_actions + np.arange(self.n_actions)).ravel()
 
     def playable_rows(self, h: int, states: np.ndarray) -> np.ndarray:
@@ -412,17 +431,12 @@ class Problem(Declarations):
         indices)`` over the pairs (s, a), in order, with each state as often as it may come with different rewards.
         """
         goal, given = goal_of(declared)
-        known = None
-        if given.reward is not None:
-            known = given.reward.low, given.reward.high
-            given = replace(given, reward_range=given.reward.range_within(given))
+        known = None if given.reward is None else (given.reward.low, given.reward.high)
         if given.horizon is None or given.reward_range is None:
             raise InvalidProblemError("an environment needs horizon= and reward_range=")
         check_plan_fits(given.horizon, n_observations + 1, n_actions)
         mechanics, successors = None, given.successors
-        stationary, law = given.stationary is not False, given.reward_law or "fixed"
         if given.noise is not None:
-            check_noise_fits(given)
             if given.stationary is False:
                 raise InvalidProblemError("noise and stationary=False: the label has the same law at every step")
             mechanics, successors, rewards = given.noise
@@ -431,22 +445,12 @@ class Problem(Declarations):
         found = {
             "n_states": n_observations + 1,
             "n_actions": n_actions,
-            "stationary": stationary,
-            "reward_law": law,
+            "stationary": given.stationary is not False,
             "start": given.start,
             "successors": "unknown" if successors is None else "mask" if given.noise is None else "noise",
             "noise": mechanics,
             "rewards": None,
-            "slots": slots_of_black_box(
-                n_observations,
-                n_actions,
-                times=1 if stationary else given.horizon,
-                reward_range=given.reward_range,
-                successors=successors,
-                fixed=law == "fixed",
-                starts=given.start if isinstance(given.start, list) else None,
-                known=known,
-            ),
+            "slots": slots_of_black_box(n_observations, n_actions, given, successors, known),
             "state_names": state_labels,
             "action_names": action_labels or [str(a) for a in range(n_actions)],
             "source_hash": source,
@@ -464,13 +468,10 @@ class Problem(Declarations):
         if given.horizon not in (None, mdp.horizon):
             raise InvalidProblemError(f"horizon is {given.horizon}, but the model's is {mdp.horizon}")
         if given.stationary and not mdp.stationary:
-            raise InvalidProblemError(
-                "stationary=True declares one kernel for all steps, but the model's changes by step"
-            )
+            raise InvalidProblemError("stationary=True declares one kernel for all steps; the model's changes by step")
         check_plan_fits(mdp.horizon, mdp.n_states, mdp.n_actions)
         successors, kind, mechanics = given.successors, "mask", None
         if given.noise is not None:
-            check_noise_fits(given)
             (mechanics, successors, _), kind = noise_of_model(given.noise, mdp), "noise"
         elif successors is None or isinstance(successors, str):
             kind = "unknown" if successors is None else "model"

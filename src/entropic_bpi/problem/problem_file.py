@@ -292,11 +292,10 @@ def _fields_of(content: dict[str, Any]) -> dict[str, Any]:
     _check_table("the file", content, {"source": str, "params": dict, "declare": dict, "names": dict, "risk": dict})
     fields: dict[str, Any] = {"source": content.get("source"), "params": content.get("params", {})}
     fields |= _read_risk(content.get("risk", {}))
-    named = content.get("names", {})
-    _check_names("names", named)
-    tables = content.get("declare", {})
-    _check_names("declare", tables)
-    remarks = {}
+    named, tables, remarks = content.get("names", {}), content.get("declare", {}), {}
+    for section, table in (("names", named), ("declare", tables)):
+        known = [name for name, entry in ENTRIES.items() if entry.section == section]
+        _check_table(section, table, dict.fromkeys(known, object))
     for name, table in tables.items():
         where = f"declare.{name}"
         _check_table(where, table, {"value": object, "confirmed": bool, "seen": str})
@@ -305,14 +304,6 @@ def _fields_of(content: dict[str, Any]) -> dict[str, Any]:
         remarks[name] = Remark(table.get("confirmed", False), table.get("seen", ""))
     values = named | {name: table["value"] for name, table in tables.items()}
     return fields | {name: _checked(name, value) for name, value in values.items()} | {"remarks": remarks}
-
-
-def _check_names(section: str, table: dict[str, Any]) -> None:
-    known = [name for name, entry in ENTRIES.items() if entry.section == section]
-    for name in table:
-        if name not in known:
-            expected = f"one of {', '.join(known)}" if known else "nothing"
-            raise InvalidProblemError(f"{section}.{name} is unknown, expected {expected}")
 
 
 def _check_table(where: str, table: Any, kinds: Mapping[str, type]) -> None:
@@ -332,11 +323,12 @@ def _read_risk(table: dict[str, Any]) -> dict[str, Any]:
     _check_table("risk", table, dict.fromkeys(("beta", "alpha", "eps", "delta"), object))
     if "beta" in table and "alpha" in table:
         raise InvalidProblemError("risk has beta and alpha: give one of them")
-    fields: dict[str, Any] = {}
-    if "beta" in table or "alpha" in table:
-        fields["risk"] = Entropic(table["beta"]) if "beta" in table else EVaR(table["alpha"])
+    kinds = {"beta": Entropic, "alpha": EVaR}
+    risk = next((kind(table[name]) for name, kind in kinds.items() if name in table), None)
     checks = {"eps": check_positive, "delta": check_probability}
-    return fields | {name: check(f"risk.{name}", table[name]) for name, check in checks.items() if name in table}
+    return {"risk": risk} | {
+        name: check(f"risk.{name}", table[name]) for name, check in checks.items() if name in table
+    }
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -353,28 +345,21 @@ def _lines(file: ProblemFile) -> Iterator[str]:
     yield _HEADER
     if file.source is not None:
         yield f"source = {value_as_toml(file.source)}"
-    if file.params:
-        yield from (
-            "",
-            "[params]",
-            *(f"{key_as_toml(key)} = {value_as_toml(value)}" for key, value in file.params.items()),
-        )
+    yield from _table("params", file.params)
     named = {name: value for name, value in file.given().items() if ENTRIES[name].section == "names"}
-    if named:
-        yield from ("", "[names]", *(f"{name} = {value_as_toml(value)}" for name, value in named.items()))
+    yield from _table("names", named)
     for name, value in file.given().items():
         if name not in named:
-            yield from _declaration(name, value, file.remarks.get(name, Remark(True)))
-    goal = {"eps": file.eps, "delta": file.delta}
-    risk = {} if file.risk is None else vars(file.risk)
-    numbers = {name: value for name, value in {**risk, **goal}.items() if value is not None}
-    if numbers:
-        yield from ("", "[risk]", *(f"{name} = {value_as_toml(value)}" for name, value in numbers.items()))
+            remark = file.remarks.get(name, Remark(True))
+            content = {"value": value, "confirmed": remark.confirmed} | ({"seen": remark.seen} if remark.seen else {})
+            yield from _table(f"declare.{name}", content, f"# {ENTRIES[name].help}")
+    goal = {} if file.risk is None else vars(file.risk)
+    goal = {**goal, "eps": file.eps, "delta": file.delta}
+    yield from _table("risk", {name: value for name, value in goal.items() if value is not None})
 
 
-def _declaration(name: str, value: Any, remark: Remark) -> Iterator[str]:
-    yield from ("", f"# {ENTRIES[name].help}", f"[declare.{name}]")
-    yield f"value = {value_as_toml(value)}"
-    yield f"confirmed = {value_as_toml(remark.confirmed)}"
-    if remark.seen:
-        yield f"seen = {value_as_toml(remark.seen)}"
+def _table(name: str, content: Mapping[str, Any], *comment: str) -> Iterator[str]:
+    """The lines of a table; none if it is empty."""
+    if content:
+        yield from ("", *comment, f"[{name}]")
+        yield from (f"{key_as_toml(key)} = {value_as_toml(value)}" for key, value in content.items())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.tools.checks import check_finite, check_range
+from entropic_bpi.tools.checks import check_finite, check_probability, check_range
 from entropic_bpi.tools.text import shown
 
 
@@ -55,20 +55,13 @@ class EVaR:
     """
 
     alpha: float
+    beta: ClassVar[float] = math.nan  # it has a level instead of a risk parameter
 
     def __post_init__(self) -> None:
-        alpha = check_finite("alpha", self.alpha)
-        if not 0 < alpha < 1:
-            raise InvalidProblemError(f"alpha must lie between 0 and 1, got {alpha}")
-        object.__setattr__(self, "alpha", alpha)
+        object.__setattr__(self, "alpha", check_probability("alpha", self.alpha))
 
     def __str__(self) -> str:
         return f"EVaR({self.alpha:g})"
-
-    @property
-    def beta(self) -> float:
-        """NaN: this risk has a level instead of a risk parameter."""
-        return math.nan
 
     @property
     def cost(self) -> float:
@@ -96,6 +89,7 @@ class AnyReward:
 
     betas: tuple[float, float]
     rewards: tuple[float, float]
+    beta: ClassVar[float] = math.nan  # it is about many risk parameters
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", check_range("betas", self.betas))
@@ -104,11 +98,6 @@ class AnyReward:
     def __str__(self) -> str:
         (low, high), (least, most) = self.betas, self.rewards
         return f"every beta from {low:g} to {high:g}, every reward from {least:g} to {most:g}"
-
-    @property
-    def beta(self) -> float:
-        """NaN: this is about many risk parameters."""
-        return math.nan
 
     @property
     def sizes(self) -> tuple[float, float]:

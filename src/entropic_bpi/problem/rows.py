@@ -21,7 +21,7 @@ from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Integers, Reals
 
 if TYPE_CHECKING:
-    from entropic_bpi.problem.problem import Problem
+    from entropic_bpi.problem.declarations import Declarations
 
 Compressed = tuple[np.ndarray, np.ndarray]
 """Successors as compressed rows ``(indptr, indices)``."""
@@ -55,32 +55,6 @@ def check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:
     """A plan has at least 8 numbers for every step, state and action, whatever the method."""
     sizes = f"{horizon} steps, {n_states} states and {n_actions} actions"
     check_memory(f"identification over {sizes}", 8 * horizon * n_states * n_actions)
-
-
-def frame_of(problem: Problem) -> Frame:
-    """Return the frame of a problem, with the states that can be occupied at each step under the declared successors."""
-    slots, everywhere = problem.slots, np.arange(problem.n_states)
-    reachable = [np.array([problem.first_state])]
-    for h in range(problem.steps - 1):
-        if problem.successors == "unknown" and not (h == 0 and isinstance(problem.start, list)):
-            reachable.append(everywhere)
-            continue
-        rows = problem.playable_rows(h, reachable[-1])
-        found = np.zeros(problem.n_states + 1, dtype=bool)
-        for begin, used in zip(slots.begin[rows], slots.used[rows], strict=True):
-            found[slots.successor[begin : begin + used]] = True
-        reachable.append(everywhere if found[-1] else np.flatnonzero(found))
-    return Frame(
-        problem.steps,
-        problem.n_states,
-        problem.n_actions,
-        int(problem.artificial),
-        int(problem.stationary),
-        problem.first_state,
-        np.cumsum([0, *map(len, reachable)], dtype=np.int64),
-        np.concatenate(reachable).astype(np.int64),
-        np.ones((1, 1, 1), dtype=np.int64) if problem.allowed is None else problem.allowed.table,
-    )
 
 
 @inlined
@@ -160,26 +134,26 @@ class Slots(NamedTuple):
 def slots_of_black_box(
     n_observations: int,
     n_actions: int,
-    *,
-    times: int,
-    reward_range: tuple[float, float],
+    given: Declarations,
     successors: Compressed | None,
-    fixed: bool,
-    starts: list[int] | None = None,
-    known: tuple[np.ndarray, np.ndarray] | None = None,
+    known: tuple[np.ndarray, np.ndarray] | None,
 ) -> Slots:
-    """Lay out the slots of an environment that can only be played, with ``times`` rows for each state-action pair.
+    """Lay out the slots of an environment that can only be played, by what is declared about it in numbers.
 
     Slot 0: anything not seen yet; slot 1: the end stays the end and pays nothing; from slot 2 on the declared first states
     or, if there are none, a start not seen yet; then the declared successors, row by row, each with a reward that was not
-    seen yet. Where rewards are ``fixed``, another one is another outcome. ``known`` are the smallest and the largest reward
+    seen yet. Where rewards are fixed, another one is another outcome. ``known`` are the smallest and the largest reward
     of each declared successor or, if there are none, of each pair, which then has a slot of its own for anything.
     """
-    n_states, pairs, (low, high) = n_observations + 1, n_observations * n_actions, reward_range
-    first = [n_states] if starts is None else starts
+    assert given.reward_range is not None
+    n_states, pairs, (low, high) = n_observations + 1, n_observations * n_actions, given.reward_range
+    listed_starts = isinstance(given.start, list)
+    times: Any = given.horizon if given.stationary is False else 1
+    first = given.start if listed_starts else [n_states]
     nothing, head = [min(low, 0.0)] * len(first), 2 + len(first)
     begin, used = np.zeros(pairs, dtype=np.int64), np.ones(pairs, dtype=np.int64)
-    possible = np.full(pairs, n_observations - 1 + (END_REWARDS + STAY_REWARDS if fixed else 2))
+    rewards = END_REWARDS + STAY_REWARDS if given.reward_law in (None, "fixed") else 2
+    possible = np.full(pairs, n_observations - 1 + rewards)
     listed = np.empty(0, dtype=np.int64)
     if successors is not None:
         begin, listed = head + successors[0][:-1], successors[1]
@@ -198,15 +172,13 @@ def slots_of_black_box(
         successor=np.concatenate([[n_states, n_observations, *first], listed]),
         low=np.concatenate([[low, 0.0, *nothing], lows])[None],
         high=np.concatenate([[high, 0.0, *nothing], highs])[None],
-        possible=of_rows(possible, n_observations if starts is None else len(starts)),
+        possible=of_rows(possible, len(first) if listed_starts else n_observations),
     )
 
 
 def declared_rows(mdp: FiniteMDP, successors: Any) -> Compressed | None:
     """Declared successors as compressed rows ``(indptr, indices)`` over (s, a) or (h, s, a); None if unknown."""
-    if successors is None:
-        return None
-    if isinstance(successors, tuple):  # numbered already
+    if successors is None or isinstance(successors, tuple):  # numbered already
         return successors
     if isinstance(successors, str):
         if successors != "model":
@@ -256,8 +228,7 @@ def slots_of_model(mdp: FiniteMDP, stationary: bool, successors: Any, starts: An
         begin, used, possible = (np.tile(array, mdp.horizon) for array in (begin, used, possible))
     if not isinstance(mdp.start, int):
         if not isinstance(starts, list):
-            known = isinstance(successors, str)
-            starts = np.flatnonzero(mdp.start_distribution > 0) if known else np.arange(n)
+            starts = np.flatnonzero(mdp.start_distribution > 0) if isinstance(successors, str) else np.arange(n)
         begin = np.append(begin, len(successor))
         used, possible = np.append(used, len(starts)), np.append(possible, len(starts))
         successor = np.concatenate([successor, starts])

@@ -54,15 +54,14 @@ def return_range(problem: Any, seen: Any) -> str | None:
 
 def rewards(problem: Any, seen: Any) -> str:
     """Return the sentence about the range and the law of the rewards together."""
+    known = "state, action and next state" if problem.next_state_rewards else "state and action"
     if isinstance(problem.risk, AnyReward):
         (first, last), (least, most) = problem.risk.betas, problem.risk.rewards
-        known = "state, action and next state" if problem.next_state_rewards else "state and action"
         return (
             f"the claim is for every reward in [{least:g}, {most:g}] that is a function of step, {known}, and for every "
             f"beta from {first:g} to {last:g}"
         )
     if not problem.black_box_rewards:
-        known = "state, action and next state" if problem.next_state_rewards else "state and action"
         return f"rewards are known, a function of {known}"
     low, high = problem.declared_range
     if problem.reward is not None:

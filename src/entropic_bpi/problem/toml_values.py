@@ -77,27 +77,20 @@ def start_from_toml(name: str, value: Any) -> Any:
 
 
 def noise_from_toml(name: str, value: Any) -> Any:
-    """Return the noise of a table ``{laws, outcomes}``: ``laws`` a list of ``[name, [label, …]]``, ``outcomes`` a list of
-    ``[state, action, law, [outcome of each label]]``, an outcome ``[next state]`` or ``[next state, reward]``."""
+    """Return the noise of a table: ``labels`` is a list of ``[law, [label, …]]``, ``outcome`` one of
+    ``[state, action, label, outcome]``, and ``law`` one of ``[state, action, law]``."""
     from entropic_bpi.problem.noise import Noise
 
     if isinstance(value, str):
         return value
     try:
-        laws = {name: list(map(label_from_toml, labels)) for name, labels in value["laws"]}
-        outcomes, law = {}, {}
-        for state, action, name_of_law, following in value["outcomes"]:
-            pair = label_from_toml(state), label_from_toml(action)
-            law[pair] = name_of_law
-            for label, outcome in zip(laws[name_of_law], following, strict=True):
-                outcomes[*pair, label] = (
-                    (label_from_toml(outcome[0]), *outcome[1:]) if outcome[1:] else label_from_toml(outcome[0])
-                )
-        return Noise(laws, outcomes, law=law)
-    except (KeyError, TypeError, ValueError, IndexError):
+        outcome = {label_from_toml(key): label_from_toml(item) for *key, item in value["outcome"]}
+        law = {label_from_toml(key): name_of_law for *key, name_of_law in value.get("law", [])}
+        return Noise(dict(map(label_from_toml, value["labels"])), outcome, law=law or None)
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise InvalidProblemError(
-            f"{name} must be 'model', or have laws = [[name, [label, …]], …] and outcomes = [[state, action, law, "
-            f"[[next state, reward], …]], …]; got {shown(value)}"
+            f"{name} must be 'model', or have labels = [[law, [label, …]], …], outcome = [[state, action, label, "
+            f"[next state, reward]], …] and, with several laws, law = [[state, action, law], …]; got {shown(value)}"
         ) from None
 
 
@@ -117,11 +110,10 @@ def successors_from_toml(name: str, value: Any) -> Any:
 
 def _is_mask(value: Any) -> bool:
     """Return whether the innermost elements of lists of lists of lists are true and false."""
-    for _ in range(3):
-        if not isinstance(value, list) or not value:
-            return False
-        value = value[0]
-    return isinstance(value, bool)
+    try:
+        return isinstance(value[0][0][0], bool)
+    except (IndexError, KeyError, TypeError):
+        return False
 
 
 def rewards_from_toml(name: str, value: Any) -> Any:
@@ -131,7 +123,5 @@ def rewards_from_toml(name: str, value: Any) -> Any:
     )
     table = {tuple(map(label_from_toml, row[:-1])): row[-1] for row in rows if isinstance(row[-1], int | float)}
     if rows and len(table) < len(rows) and table:
-        raise InvalidProblemError(
-            f"{name} must be different [state, action, reward] or [state, action, next state, reward]"
-        )
+        raise InvalidProblemError(f"{name} must be different [state, action, reward] or [state, action, next, reward]")
     return table or value

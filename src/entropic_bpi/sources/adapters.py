@@ -65,6 +65,4 @@ def _adapted(env: Any, name: str, interface: str, adapter: str) -> Any:
     try:
         return make(env=env)
     except Exception as error:  # whatever the adapter, or an environment that is not quite of its interface, raises
-        raise InvalidProblemError(
-            f"shimmy.{adapter} cannot adapt {name}, an environment of {interface}: {error}"
-        ) from error
+        raise InvalidProblemError(f"shimmy.{adapter} cannot adapt {name}, made for {interface}: {error}") from error

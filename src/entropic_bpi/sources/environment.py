@@ -19,13 +19,13 @@ import numpy as np
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.model.gymnasium.ids import env_factory, is_class_in_file
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.problem.declarations import Declarations
+from entropic_bpi.problem.declarations import Declarations, goal_of
 from entropic_bpi.problem.noise import Noise
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward
 from entropic_bpi.sources.adapters import as_gymnasium_env
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch
-from entropic_bpi.sources.spaces import END_NAME, MOST_STATES, DiscoveredStates, FiniteSpace, finite
+from entropic_bpi.sources.spaces import END_NAME, DiscoveredStates, FiniteSpace, listed
 from entropic_bpi.sources.successors import in_numbers
 from entropic_bpi.tools.checks import ask, check_memory
 from entropic_bpi.tools.facts import qualified_name, source_digest
@@ -47,17 +47,15 @@ def open_environment(source: Any, num_envs: int, max_states: int | None = None) 
     check_memory(f"{num_envs} copies of an environment", 1000 * num_envs)
     if not isinstance(source, type):
         source = as_gymnasium_env(source, type(source).__name__)
-    if _is_env(source) and num_envs != 1:
-        raise InvalidProblemError(
-            "num_envs needs an environment id, a class or a factory, from which several copies can be made"
-        )
-    if _is_env(source):
-        return Environment(source, max_states=max_states)
-    env = make_env(source, num_envs)
+    ours = not _is_env(source)
+    if num_envs != 1 and not ours:
+        raise InvalidProblemError("num_envs needs an environment id, a class or a factory, to make copies of it")
+    env = make_env(source, num_envs) if ours else source
     try:
-        return Environment(env, ours=True, max_states=max_states)
+        return Environment(env, ours=ours, max_states=max_states)
     except BaseException:
-        env.close()
+        if ours:
+            env.close()
         raise
 
 
@@ -106,27 +104,28 @@ class Environment:
     """A Gymnasium environment, or a vector of copies, with finitely many observations and actions."""
 
     def __init__(self, env: Any, *, ours: bool = False, max_states: int | None = None) -> None:
-        from gymnasium.vector import VectorEnv
+        from gymnasium.vector import AutoresetMode, VectorEnv
 
-        if max_states is not None and max_states > MOST_STATES:
-            raise InvalidProblemError(f"max_states must be at most {MOST_STATES}, got {max_states}")
-        self.env, self.ours, self.max_states = env, ours, max_states
+        self.env, self.ours = env, ours
         self.vector = isinstance(env, VectorEnv)
         self.copies = int(env.num_envs) if self.vector else 1
-        if self.vector:
-            _check_autoreset(env)
+        # Otherwise the answer to an episode's last step is the first observation of the next episode.
+        if self.vector and (mode := env.metadata.get("autoreset_mode")) is not AutoresetMode.NEXT_STEP:
+            raise InvalidProblemError(
+                f"the vector environment has metadata['autoreset_mode'] = {mode}, expected {AutoresetMode.NEXT_STEP}: "
+                "with any other the observation at the end of an episode may be one of the next episode"
+            )
         observations = env.single_observation_space if self.vector else env.observation_space
         self.single_action_space = env.single_action_space if self.vector else env.action_space
         remedy = "declare max_states=M, at most how many different observations the environment really makes; they are "
         remedy += "then numbered as they are first seen"
         self.states: FiniteSpace | DiscoveredStates = (
-            _listed("observation", observations, remedy) if max_states is None else DiscoveredStates(max_states)
+            listed("observation", observations, remedy) if max_states is None else DiscoveredStates(max_states)
         )
-        self.actions = _listed("action", self.single_action_space, "wrap the environment so that there are few actions")
+        self.actions = listed("action", self.single_action_space, "wrap the environment so that there are few actions")
         self.noise: Noise | None = None  # as it was last declared
-        spec = env.spec
-        self.name = "environment" if spec is None else spec.id
-        self.time_limit = None if spec is None else spec.max_episode_steps
+        self.name = getattr(env.spec, "id", "environment")
+        self.time_limit: int | None = getattr(env.spec, "max_episode_steps", None)
 
     def close(self) -> None:
         """Close the environment if it was opened here; one that was handed in stays open."""
@@ -167,21 +166,24 @@ class Environment:
 
         return list(iterate(self.env.observation_space, observation))
 
+    def masks(self, info: Any) -> Any:
+        """The action mask of each copy that an info has; None where it has none."""
+        given = info.get("action_mask") if isinstance(info, dict) else None
+        return [given] * self.copies if given is None or not self.vector else given
+
     def paid(self, reward: Any, where: str = "") -> float:
         """Return a reward as a number, which must be finite."""
         try:
             value = float(reward)
         except (TypeError, ValueError, OverflowError):
             value = math.nan
-        if not math.isfinite(value):
-            advice = ": it must be a finite real number"
-            if np.ndim(reward):
-                advice = (
-                    f": its reward is a vector of {np.size(reward)} numbers, wrap it so that it is one number, such as "
-                )
-                advice += "a weighted sum (gymnasium.RewardWrapper)"
-            raise InvalidProblemError(f"{self.name} paid {shown(reward)}{where}{advice}")
-        return value
+        if math.isfinite(value):
+            return value
+        advice = "it must be a finite real number"
+        if np.ndim(reward):
+            advice = f"its reward is a vector of {np.size(reward)} numbers, wrap it so that it is one number, such as "
+            advice += "a weighted sum (gymnasium.RewardWrapper)"
+        raise InvalidProblemError(f"{self.name} paid {shown(reward)}{where}: {advice}")
 
     def facts(self) -> dict[str, Any]:
         """All that can be seen of the environment's law from outside: its options, its classes and their source."""
@@ -200,22 +202,19 @@ class Environment:
             facts |= {f"environment.{name}": value for name, value in spec.kwargs.items()}
         return facts
 
-    def problem(self, *, eps: float, delta: float, **declared: Any) -> Problem:
-        """Return the identification problem: nothing is known but the sizes and what is declared."""
-        goal = {name: declared.pop(name) for name in ("beta", "risk") if name in declared}
-        given, states, actions = Declarations(**declared), self.states, self.actions
+    def problem(self, **declared: Any) -> Problem:
+        """Return the identification problem: nothing is known but the sizes and what is declared, with the goal."""
+        goal, given = goal_of(declared)
+        states, actions = self.states, self.actions
         given.check_source("environment")
-        check_black_box(given)
         self.noise, given = given.noise, in_numbers(given, states, actions, played=True)
         return Problem.black_box(
             states.size,
             actions.size,
-            eps=eps,
-            delta=delta,
             state_labels=states.names if isinstance(states, DiscoveredStates) else (*states.labels(), END_NAME),
             action_labels=actions.labels(),
             source=f"gymnasium:{self.name}",
-            **given.given() | goal | {"max_states": self.max_states},
+            **goal | given.given(),
         )
 
 
@@ -277,7 +276,7 @@ class Player:
                 for i in walking:
                     actions[i] = self._permitted(states[i], actions[i])
             answers, info = environment.step(self._for_all_copies(actions, walking))
-            arrived, still = [-1] * len(states), []
+            arrived = [-1] * len(states)
             for i in walking:
                 observation, reward, terminated, truncated = answers[i]
                 state, action = states[i], actions[i]
@@ -295,10 +294,9 @@ class Player:
                     if truncated and h + 1 < problem.horizon:
                         self._refuse_truncation(h + 1)
                     arrived[i] = following
-                    still.append(i)
             if self.masks is not None:
                 self._note_masks(arrived, info)
-            walking = still
+            walking = [i for i in walking if arrived[i] >= 0]
             if not walking:
                 break
         seen.visits.update(visits)
@@ -322,9 +320,8 @@ class Player:
             If there is none, if it allows nothing, or if it is not what it was when the state was visited before.
         """
         assert self.masks is not None
-        given = self.latest_masks = info.get("action_mask") if isinstance(info, dict) else None
-        masks = [given] if not self.environment.vector else [None] * len(states) if given is None else given
-        for state, mask in zip(states, masks, strict=False):
+        self.latest_masks = self.environment.masks(info)
+        for state, mask in zip(states, self.latest_masks, strict=False):
             if state < 0:
                 continue
             flags = np.asarray(mask)
@@ -346,24 +343,23 @@ class Player:
 
     def _note_label(self, info: Any, state: int, action: int, following: int, paid: float) -> None:
         """Count the label that a visit shows, which must explain what happened."""
-        problem, states, slots = self.problem, self.environment.states, self.problem.slots
+        problem, slots = self.problem, self.problem.slots
+        # What is declared is there, and its states are listed.
+        states: Any = self.environment.states
         noise: Any = self.environment.noise
         mechanics: Any = problem.noise
-        assert isinstance(states, FiniteSpace)
-        assert problem.balls is not None
+        balls: Any = problem.balls
         next_state = END if following == problem.n_states - 1 else states.element(following)
         visit = states.element(state), self.environment.actions.element(action), next_state, paid
         label = ask("observed", noise.observed, info, *visit)
         pair = state * problem.n_actions + action
         law = int(mechanics.law[pair])
-        known, wrong = (
-            list(noise.laws.values())[law],
-            f"the declared noise is wrong: {problem.describe(pair)} showed the label",
-        )
+        known = list(noise.laws.values())[law]
+        wrong = f"the declared noise is wrong: {problem.describe(pair)} showed the label"
         if label not in known:
             raise InvalidProblemError(f"{wrong} {shown(label)}, expected one of {shown(known)}")
         number = known.index(label)
-        slot = slots.begin[pair] + problem.balls.slot_of_label[pair, number]
+        slot = slots.begin[pair] + balls.slot_of_label[pair, number]
         least, most = slots.low[0, slot] - problem.same_reward, slots.high[0, slot] + problem.same_reward
         if slots.successor[slot] != following or not least <= paid <= most:
             went = f"went to state {problem.state_names[following]!r} with reward {paid:g}"
@@ -398,17 +394,13 @@ class Player:
         where = f" in state {self.problem.state_names[state]}, action {self.problem.action_names[action]}"
         value = self.environment.paid(reward, where)
         if not self.low <= value <= self.high:
-            raise InvalidProblemError(
-                f"{self.environment.name} paid reward {value}{where}, "
-                f"outside the declared reward_range ({self.low}, {self.high})"
-            )
+            wrong = f"outside the declared reward_range ({self.low}, {self.high})"
+            raise InvalidProblemError(f"{self.environment.name} paid reward {value}{where}, {wrong}")
         return value
 
     def _check_end(self, observation: Any, state: int, action: int, paid: float) -> None:
         """Whether an end pays what is declared for the observation that came with it."""
-        table = self.problem.reward and self.problem.reward.table
-        if table is None:
-            return
+        table: Any = self.problem.reward and self.problem.reward.table
         declared = table[state, action, self._state(observation, "step")]
         if not abs(declared - paid) <= self.problem.same_reward:
             where = f"in state {self.problem.state_names[state]}, action {self.problem.action_names[action]}"
@@ -435,18 +427,6 @@ def _info_of_copy(info: Any, i: int) -> dict[str, Any]:
     return {key: _info_of_copy(value, i) if isinstance(value, dict) else value[i] for key, value in own.items()}
 
 
-def _check_autoreset(env: Any) -> None:
-    """Refuse a vector environment whose answer to an episode's last step is the first observation of the next episode."""
-    from gymnasium.vector import AutoresetMode
-
-    mode = env.metadata.get("autoreset_mode")
-    if mode is not AutoresetMode.NEXT_STEP:
-        raise InvalidProblemError(
-            f"the vector environment has metadata['autoreset_mode'] = {mode}, expected {AutoresetMode.NEXT_STEP}: "
-            "with any other the observation at the end of an episode may be one of the next episode"
-        )
-
-
 def _layers(env: Any) -> list[Any]:
     """The environment and what it wraps, outermost first; of a vector of copies, the first copy."""
     from gymnasium import Wrapper
@@ -468,15 +448,6 @@ def _constructor_arguments(env: Any) -> Any:
 def _ancestry(cls: type) -> list[type]:
     """The class and all that it inherits from, except what is Python's own."""
     return [part for part in cls.__mro__ if part.__module__.split(".")[0] not in sys.stdlib_module_names]
-
-
-def _listed(what: str, space: Any, remedy: str) -> FiniteSpace:
-    """The elements of a space that is small enough to list them."""
-    numbered = finite(space)
-    if numbered is not None and numbered.listable:
-        return numbered
-    size = "is not made of finitely many integers" if numbered is None else f"has {numbered}, too many to list them"
-    raise InvalidProblemError(f"the {what} space {shown(space)} {size}: {remedy}")
 
 
 def check_black_box(declared: Declarations, what: str = "an environment") -> None:

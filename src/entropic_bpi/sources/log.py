@@ -36,11 +36,11 @@ from entropic_bpi.problem.risk import Risk
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST
 from entropic_bpi.sources.environment import check_black_box
 from entropic_bpi.sources.logs.imports import ImportedLog
-from entropic_bpi.sources.logs.labels import SEEN, AllStates, Numbers, numbered
+from entropic_bpi.sources.logs.labels import SEEN, AllStates, numbered
 from entropic_bpi.sources.logs.lines import EARNED, WHOLE, Projection
 from entropic_bpi.sources.logs.reading import LogReader
 from entropic_bpi.sources.logs.tables import hashable
-from entropic_bpi.sources.spaces import MOST_STATES, unseen
+from entropic_bpi.sources.spaces import unseen
 from entropic_bpi.sources.successors import in_numbers
 from entropic_bpi.tools.checks import check_integer, check_list
 from entropic_bpi.tools.text import shown
@@ -156,9 +156,7 @@ class Log(ImportedLog):
         (1, 10.0)
         """
         if (step is None) == (order_by is None):
-            raise InvalidProblemError(
-                "give either step=, a column that counts 0, 1, 2, …, or order_by=, such as a time"
-            )
+            raise InvalidProblemError("give either step=, a column of 0, 1, 2, …, or order_by=, such as a time")
         columns = {"episode": episode, "step": step, "order_by": order_by, "state": state, "next_state": next_state}
         columns |= {"action": action, "reward": reward, "terminated": terminated}
         columns["truncated"] = None if isinstance(truncated, bool) else truncated
@@ -271,9 +269,8 @@ class Log(ImportedLog):
         spaces, names, end = (numbered(states.labels), numbered(self.actions)), tuple(map(str, states.labels)), "end"
         while end in names:
             end = f"({end})"
-        if max_states is not None and not len(names) <= max_states <= MOST_STATES:
-            expected = f"between {len(names)}, the states of the log, and {MOST_STATES}"
-            raise InvalidProblemError(f"max_states must be {expected}; got {max_states}")
+        if max_states is not None and max_states < len(names):
+            raise InvalidProblemError(f"max_states must be at least {len(names)}, those of the log; got {max_states}")
         given = in_numbers(given, *spaces, played=False)
         others = tuple(map(unseen, range(len(names), max_states or 0)))
         while set(others) & set(names):  # a label of the log may look like one of them
@@ -291,7 +288,7 @@ class Log(ImportedLog):
             **given.given(),
         )
 
-    def project(self, problem: Problem, numbers: Numbers, *, playing: bool) -> Projection:
+    def project(self, problem: Problem, numbers: Sequence[Iterable[int]], *, playing: bool) -> Projection:
         """Return the data of the log for a black box, in which its states and actions have these numbers.
 
         ``playing``: it is played on. Played episodes have ``horizon`` steps, whose next states are all seen; those of the

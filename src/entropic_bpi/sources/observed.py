@@ -97,13 +97,12 @@ def observe(environment: Environment, *, seconds: float, episodes: int | None, s
     InvalidProblemError
         If the environment raises an error, or if a reward is not a finite number.
     """
-    tour = _Tour(environment, seed, time.perf_counter() + seconds)
     began = time.perf_counter()
-    limit = math.inf if episodes is None else episodes
-    while tour.seen.episodes < limit and (time.perf_counter() < tour.deadline or not tour.seen.episodes):
-        batch = max(_SHORTEST_BATCH, math.ceil(_GROWTH * tour.seen.episodes))
-        tour.play(int(min(batch, limit - tour.seen.episodes)))
-    seen = tour.seen
+    tour = _Tour(environment, seed, began + seconds)
+    seen, limit = tour.seen, math.inf if episodes is None else episodes
+    while seen.episodes < limit and (time.perf_counter() < tour.deadline or not seen.episodes):
+        batch = max(_SHORTEST_BATCH, math.ceil(_GROWTH * seen.episodes))
+        tour.play(int(min(batch, limit - seen.episodes)))
     seen.seconds = time.perf_counter() - began
     _number_the_end(seen)
     return seen
@@ -240,8 +239,8 @@ class _Tour:
         return nearer / max(outcomes.total(), 1)
 
     def _reset(self) -> list[int]:
-        seeded = self.seen.episodes < _SEEDED
-        observations, info = self.environment.reset(int(self.rng.integers(2**31)) if seeded else None)
+        seed = int(self.rng.integers(2**31)) if self.seen.episodes < _SEEDED else None
+        observations, info = self.environment.reset(seed)
         states = [self.environment.states.index(observation) for observation in observations]
         self._note_masks(states, info)
         return states
@@ -257,12 +256,10 @@ class _Tour:
         return found
 
     def _note_masks(self, states: list[int], info: Any) -> None:
-        """Record the masks that a dict ``info`` has, one for each copy."""
-        given = info.get("action_mask") if isinstance(info, dict) else None
-        if given is None:
-            return
-        for state, mask in zip(states, given if self.environment.vector else [given], strict=False):
-            flags = bytes(mask) if state >= 0 and np.size(mask) == self.seen.n_actions else None
+        """Record the masks that ``info`` has."""
+        for state, mask in zip(states, self.environment.masks(info), strict=False):
+            known = mask is not None and state >= 0 and np.size(mask) == self.seen.n_actions
+            flags = bytes(mask) if known else None
             if flags is not None and self.last_mask.get(state) != flags:
                 self.last_mask[state] = flags
                 self.seen.masks.setdefault(state, set()).add(tuple(map(bool, mask)))

@@ -36,16 +36,11 @@ def open_problem(source: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, 
     file = as_problem_file(source)
     if file is None:
         return source, dict(given)
-    word, arguments, log = file.named_source, file.arguments(given), open_log(file)
-    return open_word(word, arguments, file.params, file.folder) if log is None else (log, arguments)
-
-
-def open_log(file: ProblemFile) -> Log | None:
-    """Return the log that a problem file names; None if it names anything else."""
-    if Path(file.named_source).suffix not in _LOGS or not file.params:  # without columns it is a model
-        return None
+    word, arguments = file.named_source, file.arguments(given)
+    if Path(word).suffix not in _LOGS or not file.params:  # without columns it is a model
+        return open_word(word, arguments, file.params, file.folder)
     try:
-        return Log.read(str(file.folder / file.named_source), **file.params)
+        return Log.read(str(file.folder / word), **file.params), arguments
     except TypeError as error:
         raise InvalidProblemError(f"{file.path}: [params] must be the keywords of Log.read: {error}") from None
 
@@ -58,14 +53,11 @@ def open_word(
     Transitions of environments and of discounted models are the same at every step unless the arguments say otherwise.
     """
     played = any(arguments.get(name) is not None for name in ("reward_range", "reward"))
-    discounted = arguments.get("discount") is not None
     if played and not is_environment(word):
-        raise InvalidProblemError(
-            "reward_range= or --reward-range is for environments (gym:ENV_ID, file.py:Class), which are then played"
-        )
+        raise InvalidProblemError("reward_range= or --reward-range is for environments: gym:ENV_ID or file.py:Class")
     completed = dict(arguments)
     if completed.get("stationary") is None:
-        completed["stationary"] = is_environment(word) or discounted
+        completed["stationary"] = is_environment(word) or arguments.get("discount") is not None
     if played:
         return env_factory(word.removeprefix("gym:"), dict(params)) if params else word, completed
     return named_model(word, completed, params, folder), completed

@@ -14,18 +14,18 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.problem.declarations import MOST_STATES
 from entropic_bpi.tools.text import shown
 
 END_NAME = "end"
 """The name of the state that an episode goes to when it terminates."""
-
-MOST_STATES = 100_000
 
 _INTEGERS = (int, np.integer)
 _LARGEST_EXACT = 2**53  # floats beyond are not told apart from their neighbours by being whole
@@ -38,35 +38,60 @@ _SHOWN_PARTS = 3  # differences between two observations that a message lists
 
 @dataclass(frozen=True)
 class FiniteSpace:
-    """A finite space.
+    """A finite space, whose elements are made of integers.
 
     Attributes
     ----------
-    size : int
-    width : int
-        How many integers make an element.
-    index : function
-        The index of an element; -1 of anything else.
-    element : function
-        The element of an index, made anew each time.
+    digits : list of range
+        The range of each integer.
+    values : function
+        The integers of an element; of anything else other values, or an error.
+    build : function
+        The element that takes its integers from an iterator, made anew each time.
     """
 
-    size: int
-    width: int
-    index: Callable[[Any], int]
-    element: Callable[[int], Any]
+    digits: list[range]
+    values: Callable[[Any], Iterable[Any]]
+    build: Callable[[Iterator[int]], Any]
+
+    @cached_property
+    def size(self) -> int:
+        return math.prod(digit.stop - digit.start for digit in self.digits)
 
     @property
     def listable(self) -> bool:
         """Whether there is room for a label of each element that spells it out."""
-        return self.size <= MOST_STATES and self.width <= _LONGEST_ARRAY
+        return self.size <= MOST_STATES and len(self.digits) <= _LONGEST_ARRAY
+
+    def index(self, element: Any) -> int:
+        """The index of an element; -1 of anything else."""
+        flat = 0
+        try:
+            for value, digit in zip(self.values(element), self.digits, strict=True):
+                number = int(value)
+                if number != value:
+                    return -1
+                flat = flat * len(digit) + digit.index(number)
+        except (TypeError, ValueError, OverflowError, LookupError):  # not numbers of these ranges, or not of this shape
+            return -1
+        return flat
+
+    def element(self, index: int) -> Any:
+        numbers = []
+        for digit in reversed(self.digits):
+            index, place = divmod(index, len(digit))
+            numbers.append(digit[place])
+        return self.build(reversed(numbers))
+
+    def elements(self) -> Iterator[Any]:
+        return map(self.element, range(self.size))
 
     def labels(self) -> tuple[str, ...]:
-        return tuple(label(self.element(i)) for i in range(self.size))
+        return tuple(map(label, self.elements()))
 
     def __str__(self) -> str:
         size = str(self.size) if self.size < 10**15 else f"about 10^{math.log10(self.size):.0f}"
-        return f"{size} elements of {self.width} integers"
+        return f"{size} elements of {len(self.digits)} integers"
 
 
 def finite(space: Any) -> FiniteSpace | None:
@@ -79,46 +104,10 @@ def finite(space: Any) -> FiniteSpace | None:
     >>> space.size, space.index({"door": 2, "keys": [0, 1]}), space.labels()[5]
     (12, 5, "{'door': 2, 'keys': (0, 1)}")
     """
-    part = _part_of(space)
-    if part is None:
-        return None
-    digits = [(digit.start, len(digit)) for digit in part.digits]
-
-    def index(element: Any) -> int:
-        flat = 0
-        try:
-            for value, (start, size) in zip(part.values(element), digits, strict=True):
-                place = int(value) - start
-                if place + start != value or not 0 <= place < size:
-                    return -1
-                flat = flat * size + place
-        except (TypeError, ValueError, OverflowError, LookupError):  # not numbers, or not of this shape
-            return -1
-        return flat
-
-    def element(index: int) -> Any:
-        values = []
-        for start, size in reversed(digits):
-            index, place = divmod(index, size)
-            values.append(start + place)
-        return part.build(reversed(values))
-
-    return FiniteSpace(math.prod(size for _, size in digits), len(digits), index, element)
-
-
-class _Part(NamedTuple):
-    """A space as integers: the range of each, those of an element, and the element that takes its own from an iterator."""
-
-    digits: list[range]
-    values: Callable[[Any], Iterable[Any]]
-    build: Callable[[Iterator[int]], Any]
-
-
-def _part_of(space: Any) -> _Part | None:
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):
-        return _Part([range(int(space.start), int(space.start) + int(space.n))], _one, next)
+        return FiniteSpace([range(int(space.start), int(space.start) + int(space.n))], _one, next)
     if isinstance(space, spaces.MultiDiscrete):
         return _array_of(space, space.start, space.start + space.nvec - 1)
     if isinstance(space, spaces.MultiBinary):
@@ -133,12 +122,21 @@ def _part_of(space: Any) -> _Part | None:
     return None
 
 
+def listed(what: str, space: Any, remedy: str) -> FiniteSpace:
+    """Return the numbering of a space that is small enough to list its elements, or refuse it."""
+    numbered = finite(space)
+    if numbered is not None and numbered.listable:
+        return numbered
+    size = "is not made of finitely many integers" if numbered is None else f"has {numbered}, too many to list them"
+    raise InvalidProblemError(f"the {what} space {shown(space)} {size}: {remedy}")
+
+
 def _one(element: Any) -> Iterable[Any]:
     """A single number, which some environments put into an array or a tuple."""
     return (element,) if isinstance(element, _INTEGERS) or np.ndim(element) == 0 else element
 
 
-def _array_of(space: Any, low: np.ndarray, high: np.ndarray) -> _Part:
+def _array_of(space: Any, low: np.ndarray, high: np.ndarray) -> FiniteSpace:
     bounds = zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)
     digits = [range(int(first), int(last) + 1) for first, last in bounds]
     shape, dtype, size = space.shape, space.dtype, len(digits)
@@ -152,12 +150,12 @@ def _array_of(space: Any, low: np.ndarray, high: np.ndarray) -> _Part:
     def build(numbers: Iterator[int]) -> np.ndarray:
         return np.array(list(islice(numbers, size)), dtype).reshape(shape)
 
-    return _Part(digits, values, build)
+    return FiniteSpace(digits, values, build)
 
 
-def _product(keys: Any, spaces: Iterable[Any], join: Callable[[Any, list[Any]], Any]) -> _Part | None:
+def _product(keys: Any, spaces: Iterable[Any], join: Callable[[Any, list[Any]], Any]) -> FiniteSpace | None:
     """Spaces side by side: the part of an element that belongs to each is under its key."""
-    known = [part for part in map(_part_of, spaces) if part is not None]
+    known = [part for part in map(finite, spaces) if part is not None]
     if len(known) < len(keys):
         return None
 
@@ -169,7 +167,7 @@ def _product(keys: Any, spaces: Iterable[Any], join: Callable[[Any, list[Any]], 
     def build(numbers: Iterator[int]) -> Any:
         return join(keys, [part.build(numbers) for part in known])
 
-    return _Part([digit for part in known for digit in part.digits], values, build)
+    return FiniteSpace([digit for part in known for digit in part.digits], values, build)
 
 
 # -- states that are found on the way --------------------------------------------------------------------------------
@@ -203,13 +201,11 @@ class DiscoveredStates:
 
     def index(self, observation: Any) -> int:
         text = label(observation, self._foreign)
-        number = self._number.get(text)
-        if number is None:
-            number = self._enter(text, observation)
-            self._last = observation
-        return number
+        if text not in self._number:
+            self._enter(text, observation)
+        return self._number[text]
 
-    def _enter(self, text: str, observation: Any = None) -> int:
+    def _enter(self, text: str, observation: Any = None) -> None:
         number = len(self._number)
         if number == self.size:
             parts = "; ".join(islice(differing_parts(self._last, observation), _SHOWN_PARTS))
@@ -218,8 +214,7 @@ class DiscoveredStates:
                 f"there are more than max_states = {self.size} different observations; one more is {text}.{differs} "
                 "Declare a larger max_states, in another run, or leave parts out of the observation that do not matter"
             )
-        self._number[text], self.names[number] = number, text
-        return number
+        self._number[text], self.names[number], self._last = number, text, observation
 
 
 def differing_parts(one: Any, other: Any, where: str = "observation") -> Iterator[str]:
@@ -273,7 +268,10 @@ def label(observation: Any, foreign: dict[str, Any] | None = None) -> str:
     if isinstance(observation, bytes):
         return ascii(bytes(observation))
     if isinstance(observation, np.ndarray):
-        return _label_of_array(observation, foreign)
+        if observation.dtype.hasobject or observation.size <= _LONGEST_ARRAY:
+            return label(observation.tolist(), foreign)
+        digest = hashlib.sha256(np.ascontiguousarray(observation).tobytes()).hexdigest()
+        return f"{observation.dtype.str}{observation.shape} {digest}"
     if isinstance(observation, (tuple, list)):
         parts = [label(part, foreign) for part in observation]
         return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
@@ -283,13 +281,6 @@ def label(observation: Any, foreign: dict[str, Any] | None = None) -> str:
         items = sorted((label(key, foreign), label(value, foreign)) for key, value in observation.items())
         return f"{{{', '.join(f'{key}: {value}' for key, value in items)}}}"
     return _label_of_object(observation, foreign)
-
-
-def _label_of_array(array: np.ndarray, foreign: dict[str, Any] | None) -> str:
-    if array.dtype.hasobject or array.size <= _LONGEST_ARRAY:
-        return label(array.tolist(), foreign)
-    digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
-    return f"{array.dtype.str}{array.shape} {digest}"
 
 
 def _label_of_object(observation: Any, foreign: dict[str, Any] | None) -> str:

@@ -17,7 +17,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.parts.mechanics import OutcomeTable, Partitioned
 from entropic_bpi.problem.declarations import INFO, Declarations
 from entropic_bpi.problem.known_rewards import index_or_end, key_in_numbers, with_known_rewards
-from entropic_bpi.problem.masks import masks_of, numbered_starts, offered_masks
+from entropic_bpi.problem.masks import Masks, masks_of, numbered_starts
 from entropic_bpi.problem.noise import Noise
 from entropic_bpi.problem.rows import Compressed, rows_of_mask
 from entropic_bpi.problem.sentences import SAME_REWARD
@@ -30,33 +30,28 @@ def in_numbers(
     given: Declarations, states: FiniteSpace | DiscoveredStates, actions: FiniteSpace, *, played: bool
 ) -> Declarations:
     """Return what is declared about the states and actions in numbers; ``played``: there is an ``info``, as of no log."""
+    given.check_combinations()
     offered = isinstance(given.allowed, str) and given.allowed == INFO
     if offered and not played:
         raise InvalidProblemError("allowed='info' is for environments; of a log give an array or a function")
     if given.max_states is not None or not isinstance(states, FiniteSpace):
-        given.check_combinations()
-        refused = {"declare max_successors": "successors" if given.successors is not None else None}
-        refused["use allowed='info'"] = "allowed" if given.allowed is not None and not offered else None
-        for instead, name in refused.items():
-            if name is not None:
-                raise InvalidProblemError(
-                    f"{name} needs states that are listed before they are seen, not max_states: {instead}"
-                )
+        for name, instead in (("successors", "declare max_successors"), ("allowed", "use allowed='info'")):
+            if getattr(given, name) is not None and not (name == "allowed" and offered):
+                raise InvalidProblemError(f"{name} needs states that are listed beforehand, not max_states: {instead}")
     else:
         if given.successors is not None:
             fixed = given.reward_law in (None, "fixed")
             given = replace(given, successors=declared_rows(states, actions, given.successors, repeated=fixed))
         if given.noise is not None:
-            given.check_combinations()
             given = _with_noise(states, actions, given, played)
         if given.reward is not None:
             given = with_known_rewards(states, actions, given)
         if given.allowed is not None and not offered:
-            elements = map(states.element, range(states.size))
-            masks = masks_of(given.allowed, given.horizon or 0, elements, actions.size, actions.index, extra=1)
+            masks = masks_of(given.allowed, given.horizon or 0, states.elements(), actions.size, actions.index, extra=1)
             given = replace(given, allowed=masks)
     if offered:
-        given = replace(given, allowed=offered_masks(states.size + 1, actions.size))
+        nothing = np.ones((1, states.size + 1, actions.size), dtype=np.int64)  # is known yet
+        given = replace(given, allowed=Masks(nothing, True))
     return replace(given, start=numbered_starts(given.start, states.index))
 
 
@@ -106,19 +101,13 @@ def _numbered(states: FiniteSpace, following: Any, where: str) -> list[int]:
 
 def noise_in_numbers(noise: Noise, states: FiniteSpace, actions: FiniteSpace) -> OutcomeTable:
     """Return the outcome of each label in numbers of states; the number after the last is the end."""
-    return noise.read(
-        map(states.element, range(states.size)),
-        map(actions.element, range(actions.size)),
-        index_or_end(states),
-    )
+    return noise.read(states.elements(), actions.elements(), index_or_end(states))
 
 
 def _with_noise(states: FiniteSpace, actions: FiniteSpace, given: Declarations, played: bool) -> Declarations:
     """Return the declarations with the noise in numbers of states; the range of rewards follows from the outcomes."""
     if not isinstance(given.noise, Noise):
-        raise InvalidProblemError(
-            "noise='model' is for models that were made by FiniteMDP.from_noise; give an eb.Noise"
-        )
+        raise InvalidProblemError("noise='model' is for models made by FiniteMDP.from_noise; give an eb.Noise")
     observed = given.noise.observed is not None
     if observed and not played:
         raise InvalidProblemError("observed= of noise needs the info of an environment that is played; a log has none")
@@ -138,9 +127,7 @@ def _with_noise(states: FiniteSpace, actions: FiniteSpace, given: Declarations, 
         raise InvalidProblemError("outcomes without a reward need reward_range=(low, high), where it must lie")
     low, high = given.reward_range or (float(known.min()), float(known.max()))
     if len(known) and not low <= known.min() <= known.max() <= high:
-        raise InvalidProblemError(
-            f"noise pays from {known.min():g} to {known.max():g}, outside reward_range ({low}, {high})"
-        )
+        raise InvalidProblemError(f"noise pays {known.min():g} to {known.max():g}, outside reward_range {(low, high)}")
     owner = np.repeat(np.arange(states.size * many), np.diff(rows[0])) * (states.size + 1) + rows[1]
     close = (owner[1:] == owner[:-1]) & ~(np.diff(paid) > 4 * SAME_REWARD * (high - low))
     if close.any():

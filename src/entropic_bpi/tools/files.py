@@ -78,12 +78,11 @@ def locked(folder: Path) -> Iterator[None]:
         yield
         return
     path = folder / _LOCK
-    file = _locked_file(path)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        file.close()
+    with _locked_file(path):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def _locked_file(path: Path) -> BinaryIO:

@@ -15,8 +15,6 @@ def printable(text: str) -> str:
     >>> print(printable("\x1b]0;title\x07, [red], β"))
     \x1b]0;title\x07, [red], β
     """
-    if text.isprintable():
-        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -299,7 +299,7 @@ def test_a_data_set_with_the_interface_of_minari(monkeypatch):
     for bad, message in [
         (data_set([], spaces.Discrete(2)), "has no episodes"),
         (data_set(episodes, spaces.Discrete(1)), "episode 0 of the data set is empty, or has observations"),
-        (data_set(episodes, spaces.Box(0, 1)), "is not finite, or too large to list it"),
+        (data_set(episodes, spaces.Box(0, 1)), "is not made of finitely many integers"),
         (data_set([longer], spaces.Discrete(2)), "episode 0 of the data set goes on although it terminated"),
         (5, "5 is not a Minari data set"),
     ]:

@@ -20,7 +20,7 @@ from entropic_bpi.model.gymnasium.env import as_gymnasium
 from entropic_bpi.model.gymnasium.ids import env_factory
 from entropic_bpi.model.instances.sources import is_environment, named_model
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.problem.declarations import Declarations
+from entropic_bpi.problem.declarations import MOST_STATES, Declarations
 from entropic_bpi.problem.noise import Noise
 from entropic_bpi.problem.problem_file import ProblemFile, Remark
 from entropic_bpi.runs.inspection.proposals import Finding, Notes
@@ -28,7 +28,7 @@ from entropic_bpi.sources.environment import Environment, open_environment
 from entropic_bpi.sources.log import Log
 from entropic_bpi.sources.observed import observe
 from entropic_bpi.sources.opening import as_problem_file
-from entropic_bpi.sources.spaces import MOST_STATES, FiniteSpace, finite
+from entropic_bpi.sources.spaces import FiniteSpace, finite
 from entropic_bpi.tools.checks import check_integer, check_positive, check_seed
 from entropic_bpi.tools.text import shown
 

@@ -16,7 +16,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.sources.logs.labels import AllStates
 from entropic_bpi.sources.logs.lines import LogLines
 from entropic_bpi.sources.logs.tables import hashable, json_rows
-from entropic_bpi.sources.spaces import FiniteSpace, finite
+from entropic_bpi.sources.spaces import FiniteSpace, listed
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
 
@@ -58,13 +58,14 @@ class ImportedLog(LogLines):
         minari = module_of_extra("minari", "minari", "from_minari")
         try:
             data = minari.load_dataset(dataset) if isinstance(dataset, str) else dataset
-            spaces = _listed(data.observation_space), _listed(data.action_space)
+            remedy = "a data set needs spaces whose elements can be listed"
+            spaces = listed("observation", data.observation_space, remedy), listed("action", data.action_space, remedy)
             columns = _joined("the data set", _minari_steps(data.iterate_episodes(), *spaces))
         except (FileNotFoundError, AttributeError) as error:
             raise InvalidProblemError(f"{shown(dataset)} is not a Minari data set: {error}") from None
-        labels = [tuple(hashable(space.element(i)) for i in range(space.size)) for space in spaces]
-        listed = {"states": range(len(labels[0])), "actions": range(len(labels[1]))}
-        log = cls._from_columns(str(data.id), columns, labels, **listed)
+        labels = [tuple(map(hashable, space.elements())) for space in spaces]
+        every = {"states": range(len(labels[0])), "actions": range(len(labels[1]))}
+        log = cls._from_columns(str(data.id), columns, labels, **every)
         log.declared = AllStates(log.states)
         return log
 
@@ -202,14 +203,6 @@ def _labels(values: np.ndarray) -> tuple[tuple[Any, ...], np.ndarray]:
     return tuple(map(hashable, different.tolist())), numbers.reshape(-1)
 
 
-def _listed(space: Any) -> FiniteSpace:
-    """A space of a data set, whose elements can be listed."""
-    numbered = finite(space)
-    if numbered is None or not numbered.listable:
-        raise InvalidProblemError(f"the space {shown(space)} of the data set is not finite, or too large to list it")
-    return numbered
-
-
 def _minari_steps(episodes: Iterable[Any], states: FiniteSpace, actions: FiniteSpace) -> Iterator[Steps]:
     """Yield the steps of each episode, which has one observation more than steps."""
 
@@ -224,9 +217,7 @@ def _minari_steps(episodes: Iterable[Any], states: FiniteSpace, actions: FiniteS
             words = "is empty, or has observations or actions outside its spaces"
             raise InvalidProblemError(f"episode {number} of the data set {words}")
         if any(end[:-1].any() for end in ends.values()):
-            raise InvalidProblemError(
-                f"episode {number} of the data set goes on although it terminated or was truncated"
-            )
+            raise InvalidProblemError(f"episode {number} of the data set goes on although it terminated or was cut")
         yield {"state": observed[:-1], "action": done, "reward": episode.rewards, "next_state": observed[1:], **ends}
 
 
@@ -302,10 +293,9 @@ def _batch_steps(place: str, batch: Any) -> Steps:
             raise InvalidProblemError(f"{place}: {name!r} is compressed: write it with output_compress_columns=[]")
         if not isinstance(found, list):
             raise InvalidProblemError(f"{place}: expected a batch of RLlib with a list {name!r}, got {shown(found)}")
-    nothing = [False] * len(batch["t"])
     if "terminateds" not in batch:
         raise InvalidProblemError(f"{place}: 'terminateds' is missing, which tells how an episode ended")
-    flags = {_TERMINATED: batch["terminateds"], _TRUNCATED: batch.get("truncateds") or nothing}
+    flags = {_TERMINATED: batch["terminateds"], _TRUNCATED: batch.get("truncateds") or [False] * len(batch["t"])}
     ends = {role: np.array(values, ndmin=1).astype(bool) for role, values in flags.items()}
     ended = ends[_TERMINATED] | ends[_TRUNCATED]
     wrong = "" if not len(ended) or ended[-1] else "the batch stops in the middle of an episode"

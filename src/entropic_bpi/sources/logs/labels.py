@@ -11,9 +11,6 @@ from entropic_bpi.sources.logs.tables import hashable
 from entropic_bpi.sources.spaces import FiniteSpace
 from entropic_bpi.tools.text import shown
 
-Numbers = tuple[Iterable[int], Iterable[int]]
-"""Of the states and the actions of a log, in a problem that has them in another order."""
-
 SEEN = "seen"
 """Of ``states=``: those of the log are all."""
 
@@ -56,13 +53,10 @@ def numbered(labels: tuple[Any, ...]) -> FiniteSpace:
     except TypeError:
         raise InvalidProblemError(f"labels must be hashable, got {shown(labels)}") from None
 
-    def index(label: Any) -> int:
-        try:
-            return numbers.get(hashable(label), -1)
-        except TypeError:
-            return -1
+    def values(label: Any) -> tuple[int]:
+        return (numbers.get(hashable(label), -1),)
 
-    return FiniteSpace(len(labels), 1, index, labels.__getitem__)
+    return FiniteSpace([range(len(labels))], values, lambda taken: labels[next(taken)])
 
 
 def names_for(observation: Any) -> Iterable[str]:

@@ -135,9 +135,7 @@ class LogReader(Table):
                     break
             zone = f"regexp_extract({text}, ':[0-9][0-9][^+-]*(Z|[+-][0-9][0-9](:?[0-9][0-9])?)$', 1)"
             if "TIMESTAMP" in key and self._one(f"SELECT count(DISTINCT {zone}) FROM taken") > 1:
-                raise InvalidProblemError(
-                    f"order_by: {column} of {self.name} has several time zones: convert it to one"
-                )
+                raise InvalidProblemError(f"order_by: {column} of {self.name} has several time zones: convert to one")
         elif kind in _FLOATS:
             key = _not_nan(key)
         elif any(word in kind for word in ("[", "(", "BLOB", "BOOLEAN", "INTERVAL")) and not kind.startswith("DECIMAL"):
@@ -173,9 +171,8 @@ class LogReader(Table):
         if declared is not None:
             labels, order = f"SELECT CAST(label AS {kind}) AS label, place FROM declared", "place"
         self._create(table, f"SELECT label, row_number() OVER (ORDER BY {order}) - 1 AS code FROM ({labels})")
-        if (
-            "MAP(" in kind or kind == _IN_ZONE
-        ):  # Python sees of a MAP what it sees of a STRUCT, and needs pytz for zones
+        # Python sees of a MAP what it sees of a STRUCT, and needs pytz for zones.
+        if "MAP(" in kind or kind == _IN_ZONE:
             raise InvalidProblemError(f"{self.name} has {table} of type {kind}: give them as text")
         found = [hashable(label) for (label,) in self.fetch(f"SELECT label FROM {table} ORDER BY code")]
         if len(set(map(str, found))) < len(found):
@@ -239,16 +236,8 @@ class LogReader(Table):
         at_end = "true" if has_next else "step < (SELECT max(step) FROM walked)"
         elsewhere, both = "NOT terminated AND next_state <> following", f"{label('next_state')}, {label('following')}"
         for wrong, values, message in (
-            (
-                "step <> place",
-                "step, place",
-                "step {} where step {} should be: an episode has steps 0, 1, 2, … once each",
-            ),
-            (
-                f"{ended} AND following IS NOT NULL",
-                "step",
-                "it goes on although it terminated or was truncated at step {}",
-            ),
+            ("step <> place", "step, place", "step {} where step {} should be: steps are 0, 1, 2, … once each"),
+            (f"{ended} AND following IS NOT NULL", "step", "it goes on although it terminated or was cut at step {}"),
             (elsewhere, both, "next_state is {!r}, but the episode goes on in state {!r}"),
             (f"{last} AND NOT ({cut} OR {ended})", "step", f"it stops after step {{}}, and nothing tells how: {_ENDS}"),
             (f"{last} AND NOT terminated AND {at_end}", "step", f"it was cut after step {{}}, and {_UNKNOWN}"),
