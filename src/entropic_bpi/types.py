@@ -57,11 +57,6 @@ class Bounds(NamedTuple):
         return bool(self.gap <= goal.eps)
 
     @property
-    def last(self) -> Bounds:
-        """Of a sequence of plans, those of the last."""
-        return Bounds(*(side[-1] for side in self))
-
-    @property
     def certified(self) -> Bounds:
         """The same with the gap that the interval certifies, where that is smaller than the method's own."""
         width = self.upper - self.lower

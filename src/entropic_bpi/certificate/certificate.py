@@ -158,6 +158,11 @@ class Certificate(Summarised):
         return Counts.of(self.problem, self.transitions, self.episodes)
 
     @property
+    def _planned(self) -> np.ndarray:
+        """The policy with the artificial first step of a random start."""
+        return np.pad(self.policy, ((int(self.problem.artificial), 0), (0, 0)))
+
+    @property
     def reached(self) -> bool:
         """Whether the policy is certified to be ε-optimal."""
         return bool(self.gap <= self.eps)

@@ -19,6 +19,7 @@ from entropic_bpi.certificate.policy import NOT_CERTIFIED, Policy
 from entropic_bpi.compile.decorators import compile_clock, run_clock
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.forecasts.timings import Forecast, Timings, forecast_of
 from entropic_bpi.runs.settings import EVERY, Settings
@@ -49,7 +50,20 @@ FULL_HISTORY = 10_000
 
 
 @dataclass(frozen=True, eq=False)
-class Identification(Summarised):
+class RunResult(Summarised):
+    """What every run returns; the attributes are described where they are inherited."""
+
+    stopped: bool
+    episodes: int
+    certificate: Certificate
+    history: np.ndarray
+    seconds: float
+    seed: int
+    forecast: Forecast | None = None
+    compile_seconds: float = 0.0
+
+
+class Identification(RunResult):
     """The outcome of :func:`identify`.
 
     Attributes
@@ -83,15 +97,10 @@ class Identification(Summarised):
     (True, (5, 8), True)
     """
 
-    policy: np.ndarray
-    episodes: int
-    stopped: bool
-    certificate: Certificate
-    history: np.ndarray
-    seconds: float
-    seed: int
-    forecast: Forecast | None = None
-    compile_seconds: float = 0.0
+    @property
+    def policy(self) -> np.ndarray:
+        """The certified policy."""
+        return self.certificate.policy
 
     @property
     def best_estimate(self) -> Policy:
@@ -142,9 +151,7 @@ class Identification(Summarised):
         >>> result.policy_table()[0]
         {'step': 0, 'state': 's0', 'action': 'safe'}
         """
-        import entropic_bpi
-
-        return entropic_bpi.Policy(self.certificate).table()
+        return Policy(self.certificate).table()
 
     def report(self, path: str | Path) -> Verification:
         """Write a report, see :func:`entropic_bpi.show.report.write`.
@@ -337,7 +344,7 @@ class Loop:
             rows = np.empty(played, dtype=HISTORY)
             rows["episodes"] = before + 1 + np.arange(played)
             rows["lower"], rows["upper"], rows["gap"] = bounds
-            if counts.episodes == last or (played and bounds.last.reached(state.problem.goal)):
+            if counts.episodes == last or (played and Bounds(*rows[-1].item()[1:]).reached(state.problem.goal)):
                 state.history.append(_thinned(rows[:-1]))  # the last one is planned again, and noted then
                 return
             state.history.append(_thinned(rows))
@@ -397,7 +404,6 @@ class Loop:
         certificate = certificate_of(problem, plan.policy, claim, **how, **data)
         stopped = plan.bounds.reached(state.problem.goal)
         return Identification(
-            policy=certificate.policy,
             episodes=state.counts.episodes,
             stopped=stopped,
             certificate=certificate,
@@ -410,16 +416,13 @@ class Loop:
 
     def _claim(self, best: BestPlan, problem: Problem) -> Any:
         """What is certified from the counts of a plan, in the order in which a certificate lists them, of its problem."""
-        counts, masks = self.state.counts, self.state.problem.allowed
-        everything, known = counts.state(), None if masks is None else masks.table.copy()
-        counts.clear()
-        counts.add(best.transitions, best.episodes)
+        masks = self.state.problem.allowed
+        known = None if masks is None else masks.table.copy()
         if masks is not None and problem.allowed is not None:
             masks.table[:] = problem.allowed.table
-        claim = self.method.claim(counts, best.plan)
+        claim = self.method.claim(Counts.of(problem, best.transitions, best.episodes), best.plan)
         if masks is not None:
             masks.table[:] = known
-        counts.restore(everything)
         return claim
 
 

@@ -141,10 +141,9 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
     1
     """
     from entropic_bpi.methods.kl.method import KL
-    from entropic_bpi.runs.data_needs import planned_policy
     from entropic_bpi.runs.monitoring.evidence import attained_at
 
-    problem, first, policy = certificate.problem, int(certificate.problem.artificial), planned_policy(certificate)
+    problem, first, policy = certificate.problem, int(certificate.problem.artificial), certificate._planned
     if certificate.risk == "evar":
         problem = problem.at(attained_at(certificate)[0], problem.eps)
     lower, upper = (side[first:] for side in KL(problem).value_bounds(certificate.counts, policy))

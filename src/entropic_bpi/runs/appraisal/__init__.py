@@ -15,7 +15,6 @@ from entropic_bpi import methods
 from entropic_bpi._version import __version__
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.certificate.contents import digest, encode_cells, write_content
-from entropic_bpi.certificate.provenance import Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.differences import difference
 from entropic_bpi.methods.kl.method import KL
@@ -321,7 +320,7 @@ def appraise(
             raise InvalidProblemError(
                 "random rewards are learned for one risk: certify(…, policies=…) compares its values"
             )
-        planned = {str(name): read_policy(policy, data) for name, policy in policies.items()}
+        planned = {str(name): read_policy(policy, data.problem, data.labels) for name, policy in policies.items()}
         found = _certified(data, planned, asked, bins)
     return replace(found, history=getattr(evidence, "history", None))
 
@@ -385,9 +384,8 @@ def _interval(
 def _exact(mdp: FiniteMDP, policies: Mapping[str, Any], measures: list[Measure], bins: int | None) -> Appraisal:
     """The values of policies of a known model; between two where there are too many returns for an exact law."""
     problem = Problem.from_mdp(mdp, beta=0.0, eps=1.0, delta=0.5)
-    counts = Counts(problem)
-    data = CollectedData(counts, counts.transitions(), Provenance(), problem.state_names, problem.action_names)
-    planned = {str(name): read_policy(policy, data)[int(problem.artificial) :] for name, policy in policies.items()}
+    planned = {str(name): read_policy(policy, problem, problem.labels) for name, policy in policies.items()}
+    planned = {name: policy[int(problem.artificial) :] for name, policy in planned.items()}
     table, bands = [], {}
     for name, policy in planned.items():
         below, above = _laws(mdp, policy, bins)

@@ -45,7 +45,6 @@ from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.problem.sentences import END_REWARDS, SAME_REWARD, STAY_REWARDS
-from entropic_bpi.runs.data_needs import planned_policy
 from entropic_bpi.types import Transitions
 
 PERIODS = 4  # since the monitor began, and since three later moments
@@ -117,33 +116,11 @@ class _Row:
         return np.array([o.before for o in self.outcomes]), np.array([o.since[period] for o in self.outcomes])
 
 
-class SharedRows:
-    """With declared noise: the first state-action pair of each ball, which stands for all pairs that use the ball.
-
-    A new visit counts in the ball of its own pair alone, so that at every moment one row moves.
-    """
-
-    def __init__(self, problem: Problem, counts: Counts) -> None:
-        assert problem.balls is not None
-        self.balls, self.arrays = problem.balls, counts.arrays
-        self.same = problem.same_reward if problem.black_box_rewards else None  # the rewards of a model are known
-        order = np.argsort(~problem.at_risk[: len(self.balls.of_pair)], kind="stable")
-        self.first = order[np.unique(self.balls.of_pair[order], return_index=True)[1]][self.balls.of_pair]
-
-    def translate(self, row: int, successor: int, reward: float) -> tuple[int, int, float]:
-        """An outcome of a pair as that of the first pair with its ball, by their labels; row -1 if no label explains it."""
-        arrays, balls, same, first = self.arrays, self.balls, self.same, int(self.first[row])
-        for slot in range(arrays.used[row]):
-            at = arrays.begin[row] + slot
-            paid = same is None or arrays.low[0, at] - same <= reward <= arrays.high[0, at] + same
-            if arrays.successor[at] == successor and paid:
-                at = arrays.begin[first] + balls.slot_of_label[first, balls.label_of_slot[row, slot]]
-                return first, int(arrays.successor[at]), float(arrays.low[0, at])
-        return -1, successor, reward
-
-
 class RowEvidence:
     """The rows of a certificate, and what was seen of them since.
+
+    With declared noise the first state-action pair of each ball stands for all pairs that use the ball. A new visit counts
+    in the ball of its own pair alone, so that at every moment one row moves.
 
     Attributes
     ----------
@@ -153,12 +130,14 @@ class RowEvidence:
 
     def __init__(self, problem: Problem, transitions: Transitions) -> None:
         counts = Counts.of(problem, transitions, 0)
-        self.problem, self._rows, self._shared = problem, dict[int, _Row](), None
+        self.problem, self._rows, self._arrays = problem, dict[int, _Row](), counts.arrays
         self._paid = problem.black_box_rewards and not problem.random_rewards
-        arrays, rows = counts.arrays, np.arange(problem.n_rows)
+        arrays, self._stands_for = counts.arrays, np.arange(problem.n_rows)
         if problem.balls is not None:
-            self._shared, arrays = SharedRows(problem, counts), problem.balls.arrays(arrays, counts.labels)
-            rows = np.append(np.unique(self._shared.first), rows[len(self._shared.first) :])
+            arrays, of_pair = problem.balls.arrays(arrays, counts.labels), problem.balls.of_pair
+            order = np.argsort(~problem.at_risk[: len(of_pair)], kind="stable")
+            self._stands_for[: len(of_pair)] = order[np.unique(of_pair[order], return_index=True)[1]][of_pair]
+        rows = np.unique(self._stands_for)
         union = math.log(max(problem.rows_at_risk, 1)) - math.log(problem.delta_of_transitions)
         for row in rows[arrays.visits[rows] > 0].tolist():
             entry = self._row(row)
@@ -173,16 +152,29 @@ class RowEvidence:
         for row, log_e in zip(self._balls, self._log_e.T, strict=True):
             self._rows[row].log_e = log_e  # no copy
 
+    def _translated(self, row: int, successor: int, reward: float) -> tuple[int, int, float]:
+        """An outcome of a pair as that of the first pair with its ball, by their labels; row -1 if no label explains it."""
+        arrays, balls, first = self._arrays, self.problem.balls, int(self._stands_for[row])
+        if balls is None or row >= len(balls.of_pair):
+            return row, successor, reward
+        same = self.problem.same_reward if self._paid else math.inf  # the rewards of a model are known
+        for slot in range(arrays.used[row]):
+            at = arrays.begin[row] + slot
+            paid = arrays.low[0, at] - same <= reward <= arrays.high[0, at] + same
+            if arrays.successor[at] == successor and paid:
+                at = arrays.begin[first] + balls.slot_of_label[first, balls.label_of_slot[row, slot]]
+                return first, int(arrays.successor[at]), float(arrays.low[0, at])
+        return -1, successor, reward
+
     def _row(self, row: int) -> _Row:
         sizes = int(self.problem.slots.possible[row]), int(self.problem.max_outcomes[row])
         return self._rows.setdefault(row, _Row(sizes))
 
     def add(self, row: int, successor: int, reward: float, times: Sequence[int] = (1,) * PERIODS) -> str | None:
         """Add an outcome; what is wrong with it, if the declarations exclude it."""
-        if self._shared is not None and row < len(self._shared.first):
-            row, successor, reward = self._shared.translate(row, successor, reward)
-            if row < 0:
-                return "had an outcome that no label of the declared noise explains"
+        row, successor, reward = self._translated(row, successor, reward)
+        if row < 0:
+            return "had an outcome that no label of the declared noise explains"
         if not self._paid:
             reward = 0.0
         entry, same = self._row(row), self.problem.same_reward if self._paid else 0.0
@@ -320,7 +312,7 @@ class ReturnEvidence:
 
 def attained_at(certificate: Certificate) -> tuple[float, float]:
     """β and the lower bound of the policy's value; of EVaR, β = -λ and the bound there, for the λ that says most."""
-    problem, counts, policy = certificate.problem, certificate.counts, planned_policy(certificate)
+    problem, counts, policy = certificate.problem, certificate.counts, certificate._planned
     if certificate.cells is None or not isinstance(problem.risk, EVaR):
         return certificate.beta, certificate.lower
     found = []
