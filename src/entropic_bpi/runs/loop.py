@@ -7,13 +7,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from entropic_bpi import methods
-from entropic_bpi.certificate.certificate import Certificate
+from entropic_bpi.certificate.certificate import Certificate, Reported
 from entropic_bpi.certificate.estimate import best_by_estimates
 from entropic_bpi.certificate.policy import NOT_CERTIFIED, Policy
 from entropic_bpi.compile.decorators import compile_clock, run_clock
@@ -27,10 +26,7 @@ from entropic_bpi.runs.state import HISTORY, BestPlan, RunState, certificate_of
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.environment import EnvironmentRaised, Player
 from entropic_bpi.sources.simulator import Simulator
-from entropic_bpi.types import Bounds, Plan, Summarised
-
-if TYPE_CHECKING:
-    from entropic_bpi.verification import Verification
+from entropic_bpi.types import Bounds, Plan
 
 # Unless something else is asked for, plan again after this fraction of the episodes so far, or a larger one.
 REPLAN = 0.01
@@ -50,7 +46,7 @@ FULL_HISTORY = 10_000
 
 
 @dataclass(frozen=True, eq=False)
-class RunResult(Summarised):
+class RunResult(Reported):
     """What every run returns; the attributes are described where they are inherited."""
 
     stopped: bool
@@ -152,33 +148,6 @@ class Identification(RunResult):
         {'step': 0, 'state': 's0', 'action': 'safe'}
         """
         return Policy(self.certificate).table()
-
-    def report(self, path: str | Path) -> Verification:
-        """Write a report, see :func:`entropic_bpi.show.report.write`.
-
-        Parameters
-        ----------
-        path : path
-            The HTML file to write.
-
-        Returns
-        -------
-        Verification
-            The result of the check when the report was written.
-
-        Examples
-        --------
-        >>> import entropic_bpi as eb
-        >>> bridge = eb.instances.risky_bridge(horizon=5)
-        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     result.report(f"{folder}/report.html").ok
-        True
-        """
-        import entropic_bpi
-
-        return entropic_bpi.report.write(self, path)
 
     def __repr__(self) -> str:
         claim, warning = self.certificate, "" if self.stopped else f"{NOT_CERTIFIED}; "

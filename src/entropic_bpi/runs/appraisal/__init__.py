@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations, permutations, product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from entropic_bpi import methods
 from entropic_bpi._version import __version__
-from entropic_bpi.certificate.certificate import Certificate
-from entropic_bpi.certificate.contents import digest, encode_cells, write_content
+from entropic_bpi.certificate.certificate import Certificate, Verifiable
+from entropic_bpi.certificate.contents import encode_cells, write_content
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.differences import difference
 from entropic_bpi.methods.kl.method import KL
@@ -27,14 +25,10 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.appraisal.measures import MEASURES, Measure, read_measures
 from entropic_bpi.runs.certification import CollectedData, evidence_of, read_policy
 from entropic_bpi.runs.progress import Progress
-from entropic_bpi.tools.checks import check_integer, check_path
-from entropic_bpi.tools.files import write_text_atomically
-from entropic_bpi.types import Summarised
+from entropic_bpi.tools.checks import check_integer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from entropic_bpi.verification import Verification
 
 FORMAT, VERSION = "entropic-bpi appraisal", 1
 # Bins of a law with too many returns, where the model is known.
@@ -73,7 +67,7 @@ class CertainPair(tuple[str, str]):
 
 
 @dataclass(frozen=True, eq=False)
-class Appraisal(Summarised):
+class Appraisal(Verifiable):
     """Intervals of several measures of several policies, which all hold at once with probability at least 1 - δ.
 
     Attributes
@@ -157,33 +151,6 @@ class Appraisal(Summarised):
                 return row["lower"], row["upper"]
         raise InvalidProblemError(f"nothing was asked about the measure {measure!r} of policy {policy!r}")
 
-    def report(self, path: str | Path) -> Verification:
-        """Write a page for whoever decides.
-
-        Parameters
-        ----------
-        path : path
-            The HTML file to write.
-
-        Returns
-        -------
-        Verification
-            The result of the check when the page was written; where the model is known, there is nothing to check.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import entropic_bpi as eb
-        >>> bridge = eb.instances.risky_bridge(horizon=5)
-        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     eb.appraise(result, {"found": result.policy}).report(f"{folder}/decision.html").ok
-        True
-        """
-        import entropic_bpi
-
-        return entropic_bpi.report.write(self, path)
-
     def plot(self) -> Figure:
         """Draw the bounds of the laws of the return of all policies.
 
@@ -203,36 +170,6 @@ class Appraisal(Summarised):
         import entropic_bpi
 
         return entropic_bpi.plots.laws(self)
-
-    def save(self, path: str | Path) -> None:
-        """Write the appraisal with the data that it rests on, as a file that :func:`entropic_bpi.verify` checks.
-
-        Parameters
-        ----------
-        path : path
-            The file to write (JSON); compressed if its name ends in ``.gz``.
-
-        Raises
-        ------
-        InvalidProblemError
-            If the model is known: there are no data to check.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import entropic_bpi as eb
-        >>> bridge = eb.instances.risky_bridge(horizon=5)
-        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     eb.appraise(result, {"found": result.policy}).save(f"{folder}/appraisal.json")
-        ...     eb.verify(f"{folder}/appraisal.json").ok
-        True
-        """
-        write_text_atomically(check_path("path", path), self._text())
-
-    def _text(self) -> str:
-        content = self._content()
-        return json.dumps({**content, "digest": digest(content)}, indent=1) + "\n"
 
     def _content(self) -> dict[str, Any]:
         if self.certificate is None:
