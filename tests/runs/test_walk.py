@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import entropic_bpi as eb
-from entropic_bpi.runs.data_needs import planned_policy
 from entropic_bpi.runs.walk import walk_model, walk_observed
 from entropic_bpi.types import Transitions
 
@@ -76,5 +75,5 @@ def test_observed_transitions_are_followed_by_their_frequencies(stationary):
     expected = enumerated(frequencies[-1], kernel, claim.policy)
     shuffled = rng.permutation(len(seen.rows))
     mixed = Transitions(*(column[shuffled] if column.size else column for column in seen))
-    _, *steps = walk_observed(problem, mixed, planned_policy(claim))
+    _, *steps = walk_observed(problem, mixed, claim._planned)
     assert np.allclose(dense(steps, (4, 3)), expected)

@@ -42,8 +42,84 @@ from entropic_bpi.verification import Verification
 _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any file may take
 
 
+class Reported(Summarised):
+    """A result of which a report can be written."""
+
+    def report(self, path: str | Path) -> Verification:
+        """Write a report, see :func:`entropic_bpi.show.report.write`.
+
+        Parameters
+        ----------
+        path : path
+            The HTML file to write.
+
+        Returns
+        -------
+        Verification
+            The result of the check when the report was written; if the model is known, there is nothing to check.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result.report(f"{folder}/report.html").ok
+        ...     result.certificate.report(f"{folder}/report.html").ok
+        ...     eb.appraise(result, {"found": result.policy}).report(f"{folder}/decision.html").ok
+        True
+        True
+        True
+        """
+        import entropic_bpi
+
+        return entropic_bpi.report.write(self, path)
+
+
+class Verifiable(Reported):
+    """A claim and its data, which :func:`entropic_bpi.verify` checks."""
+
+    def _content(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _text(self) -> str:
+        content = self._content()
+        return json.dumps({**content, "digest": digest(content)}, indent=1) + "\n"
+
+    def save(self, path: str | Path) -> None:
+        """Write the claim with the data that it rests on, as a file that :func:`entropic_bpi.verify` checks.
+
+        Parameters
+        ----------
+        path : path
+            The file to write (JSON, which keeps exactly the same numbers). It is compressed if its name ends in ``.gz``, to
+            about a fifth of the size.
+
+        Raises
+        ------
+        InvalidProblemError
+            If an appraisal is of a known model: there are no data to check.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=5)
+        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     result.certificate.save(f"{folder}/certificate.json")
+        ...     eb.Certificate.load(f"{folder}/certificate.json").gap == result.certificate.gap
+        ...     eb.appraise(result, {"found": result.policy}).save(f"{folder}/appraisal.json")
+        ...     eb.verify(f"{folder}/appraisal.json").ok
+        True
+        True
+        """
+        write_text_atomically(check_path("path", path), self._text())
+
+
 @dataclass(frozen=True, eq=False)
-class Certificate(Summarised):
+class Certificate(Verifiable):
     """A claim about a policy and the counts that it follows from.
 
     Attributes
@@ -153,6 +229,11 @@ class Certificate(Summarised):
     def counts(self) -> Counts:
         """The counts behind the claim, as the methods and :mod:`entropic_bpi.lab.events` take them."""
         return Counts.of(self.problem, self.transitions, self.episodes)
+
+    @property
+    def _planned(self) -> np.ndarray:
+        """The policy with the artificial first step of a random start."""
+        return np.pad(self.policy, ((int(self.problem.artificial), 0), (0, 0)))
 
     @property
     def reached(self) -> bool:
@@ -327,33 +408,6 @@ class Certificate(Summarised):
 
         return intervals_of(self)
 
-    def report(self, path: str | Path) -> Verification:
-        """Write a report, see :func:`entropic_bpi.show.report.write`.
-
-        Parameters
-        ----------
-        path : path
-            The HTML file to write.
-
-        Returns
-        -------
-        Verification
-            The result of the check when the report was written.
-
-        Examples
-        --------
-        >>> import entropic_bpi as eb
-        >>> bridge = eb.instances.risky_bridge(horizon=5)
-        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     result.certificate.report(f"{folder}/report.html").ok
-        True
-        """
-        import entropic_bpi
-
-        return entropic_bpi.report.write(self, path)
-
     def __repr__(self) -> str:
         risk = self.problem.risk
         named = f"beta={risk.beta:g}" if isinstance(risk, Entropic) else f"risk={risk}"
@@ -361,31 +415,6 @@ class Certificate(Summarised):
             f"Certificate({named}, lower={self.lower:.6g}, upper={self.upper:.6g}, gap={self.gap:.6g}, "
             f"delta={self.delta:g}, episodes={self.episodes}, method={self.method!r})"
         )
-
-    def save(self, path: str | Path) -> None:
-        """Write the certificate as JSON; reading it returns exactly the same numbers.
-
-        Parameters
-        ----------
-        path : path
-            The file to write. It is compressed if its name ends in ``.gz``, to about a fifth of the size.
-
-        Examples
-        --------
-        >>> import entropic_bpi as eb
-        >>> bridge = eb.instances.risky_bridge(horizon=5)
-        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     result.certificate.save(f"{folder}/certificate.json")
-        ...     eb.Certificate.load(f"{folder}/certificate.json").gap == result.certificate.gap
-        True
-        """
-        write_text_atomically(check_path("path", path), self._text())
-
-    def _text(self) -> str:
-        content = self._content()
-        return json.dumps({**content, "digest": digest(content)}, indent=1) + "\n"
 
     @classmethod
     def load(cls, path: str | Path) -> Certificate:

@@ -101,7 +101,7 @@ def assumptions_of(
             "what happened in them"
         )
     if provenance.tests is not None:
-        notes.append(_tested(provenance.tests, problem.noise is not None))
+        notes.append(_outcome_of(provenance.tests, problem.noise is not None))
     return tuple(notes)
 
 
@@ -128,16 +128,21 @@ def _origin_of(problem: Problem, provenance: Provenance) -> list[str]:
     return origin
 
 
-def _tested(evidence: Evidence, noise: bool) -> str:
-    """How the tests of the assumptions came out."""
+def tested(evidence: Evidence, *, noise: bool) -> list[tuple[str, float]]:
+    """Return the assumptions that were tested, in words, and the logarithms of the e-values against them."""
     e_values = {
-        f"that transitions are the same at every step{' and have the declared laws' * noise}": evidence.stationary,
-        "that transitions do not depend on the previous state": evidence.memoryless,
-        "that nothing changes over the episodes": evidence.unchanging,
+        f"transitions are the same at every step{' and have the declared laws' * noise}": evidence.stationary,
+        "transitions do not depend on the previous state": evidence.memoryless,
+        "nothing changes over the episodes": evidence.unchanging,
     }
-    tested = [f"{what} (log e-value {value:.3g})" for what, value in e_values.items() if value is not None]
+    return [(what, value) for what, value in e_values.items() if value is not None]
+
+
+def _outcome_of(evidence: Evidence, noise: bool) -> str:
+    """How the tests of the assumptions came out."""
+    tests = [f"that {what} (log e-value {value:.3g})" for what, value in tested(evidence, noise=noise)]
     shown = "" if evidence.returns is None else f". Their returns alone show a value of at least {evidence.returns:.3g}"
     return (
-        f"the episodes were used to test {', '.join(tested)}: no sign of a violation; each test has a false-alarm rate of "
+        f"the episodes were used to test {', '.join(tests)}: no sign of a violation; each test has a false-alarm rate of "
         f"at most {100 * LEVEL:g} % (alarm at {REJECTED_FROM:.3g}){shown}"
     )

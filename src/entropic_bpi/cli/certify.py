@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from decimal import Decimal, InvalidOperation
 from itertools import pairwise
 from pathlib import Path
@@ -15,13 +14,13 @@ import typer
 import entropic_bpi as eb
 from entropic_bpi.cli.facts import Answer, Fact, claim_facts, data, line, policy_facts, several
 from entropic_bpi.cli.folders import new_folder, written
-from entropic_bpi.cli.options import declarations, relayed, risk_of, typed, with_options
+from entropic_bpi.cli.options import declarations, relayed, risk_of, with_options
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.show.choices import certified_choices
 from entropic_bpi.show.files import CERTIFICATE, certificate_in
 from entropic_bpi.show.words import Rounding, ascii_minus, number, probability
-from entropic_bpi.tools.files import text_of_cell, write_csv
+from entropic_bpi.tools.files import read_csv, write_csv
 
 TABLE = "missing.csv"
 _NEEDED = ("episode", "step", "state", "action", "reward", "delta")
@@ -133,7 +132,7 @@ def certify(
     query : SQL
         Read this SELECT over the table data, which is LOG.
     """
-    if is_run(source, typed(context, without=_OF_A_RUN)):
+    if is_run(source, context, _OF_A_RUN):
         return _certify_levels(Path(source), {"beta": beta, "evar": evar}, rewards, out)
     risk = risk_of(_number("beta", beta), _number("evar", evar))
     if out is not None:
@@ -153,12 +152,13 @@ def certify(
     return Answer(facts, ["verify", out / CERTIFICATE], claim.reached)
 
 
-def is_run(source: str, of_a_log: list[str]) -> bool:
-    """Return whether the source is a run, for which no option of a log may be given."""
+def is_run(source: str, context: typer.Context, of_a_run: Container[str]) -> bool:
+    """Return whether the source is a run, for which only the options ``of_a_run`` may be typed."""
     if not (Path(source).is_dir() or source.endswith((".json", ".json.gz"))):
         return False
-    if of_a_log:
-        raise InvalidProblemError(f"{source} is a run: {of_a_log[0]} is for logs")
+    for name in context.params:
+        if name not in of_a_run and getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE":
+            raise InvalidProblemError(f"{source} is a run: --{name.replace('_', '-')} is for logs")
     return True
 
 
@@ -201,20 +201,15 @@ def read_policy_file(path: Path) -> Any:
     """Return the policy in a file: an array ``(H, S)``, or the action for each state."""
     import numpy as np
 
+    if path.suffix not in (".npy", ".json"):
+        return {line["state"]: line["action"] for line in read_csv(path, "state", "action")}
     try:
         if path.suffix == ".npy":
             return np.load(path, allow_pickle=False)
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".json":
-            table = json.loads(text)
-        else:
-            lines = csv.DictReader(text.splitlines(), restval="")
-            table = {text_of_cell(line["state"]): text_of_cell(line["action"]) for line in lines}
+        table = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InvalidProblemError(f"no such file: {path}") from None
-    except KeyError as error:
-        raise InvalidProblemError(f"--policy: {path} has no column {error}; it needs state and action") from None
-    except (ValueError, EOFError, csv.Error) as error:
+    except (ValueError, EOFError) as error:
         raise InvalidProblemError(f"--policy: {path} cannot be read: {error}") from None
     if not isinstance(table, dict):
         raise InvalidProblemError(f"--policy: {path} must hold an object with the action for each state")
@@ -320,11 +315,8 @@ def _band(
 ) -> list[Fact]:
     """Return the claims of all levels as facts, and write them to a folder; policies are numbered as they appear."""
     level_name, table, plot = _BANDS[which]
-    policies, known = [_actions(claim) for claim in claims], list[_Policy]()
-    for policy in policies:
-        if policy not in known:
-            known.append(policy)
-    numbers = [1 + known.index(policy) for policy in policies]
+    policies, known = [_actions(claim) for claim in claims], dict[Any, int]()
+    numbers = [known.setdefault(frozenset(policy.items()), 1 + len(known)) for policy in policies]
     columns = zip(levels, claims, numbers, strict=True)
     band = [(level, claim.lower, claim.upper, claim.gap, number) for level, claim, number in columns]
     if out is not None and len(levels) == 1:

@@ -19,7 +19,7 @@ from entropic_bpi._version import __version__
 from entropic_bpi.cli.certify import OF_A_LOG, certify, is_run, read_log, read_policy_file
 from entropic_bpi.cli.facts import Answer, Fact, data, line, several
 from entropic_bpi.cli.folders import written
-from entropic_bpi.cli.options import options_of, typed, with_options
+from entropic_bpi.cli.options import options_of, with_options
 from entropic_bpi.errors import CertificateError, InvalidProblemError
 from entropic_bpi.model.formats.registry import FORMATS, OBJECTS
 from entropic_bpi.show.files import certificate_in
@@ -162,7 +162,7 @@ def appraise(
     if len(policies) < len(policy or ()):
         raise InvalidProblemError("--policy: two policies have the same name; give --policy NAME=FILE")
     evidence: eb.Certificate | eb.Log
-    if is_run(source, typed(context, without=_OF_A_RUN)):
+    if is_run(source, context, _OF_A_RUN):
         evidence = eb.Certificate.load(certificate_in(Path(source)))
         policies, declared = {"certified": evidence.policy} | policies, {"delta": options["delta"]}
     else:

@@ -17,7 +17,6 @@ from entropic_bpi.tools.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 PROGRAM = "entropic-bpi"
 _SHOWN_CHOICES = 40
@@ -111,7 +110,10 @@ def _print(facts: Sequence[Fact]) -> None:
             if fact.name:
                 console.print(fact.name, soft_wrap=True)
             if fact.shown:
-                console.print(_table(fact.shown))
+                table = Table(*fact.shown[0], box=None, pad_edge=False)
+                for row in fact.shown[1:]:
+                    table.add_row(*row)
+                console.print(table)
 
 
 def _kind(fact: Fact) -> str:
@@ -119,15 +121,6 @@ def _kind(fact: Fact) -> str:
     if fact.shown is None or isinstance(fact.shown, str):
         return "text"
     return f"table {id(fact)}" if fact.shown else "line"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Table:
-    from rich.table import Table
-
-    table = Table(*rows[0], box=None, pad_edge=False)
-    for row in rows[1:]:
-        table.add_row(*row)
-    return table
 
 
 def _terminal() -> Console:

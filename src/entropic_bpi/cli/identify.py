@@ -18,7 +18,7 @@ from entropic_bpi.cli.folders import PLOT, run_folder, written
 from entropic_bpi.cli.options import declarations, options_of, relayed, with_options
 from entropic_bpi.show.choices import certified_choices
 from entropic_bpi.show.files import CERTIFICATE, CHECKPOINT, HISTORY
-from entropic_bpi.show.words import number
+from entropic_bpi.show.words import Rounding, number
 from entropic_bpi.tools.files import write_csv
 from entropic_bpi.tools.text import parse_literal, printable
 
@@ -213,8 +213,8 @@ def _what_would_help(result: eb.Identification) -> Iterator[str]:
     if result.forecast is not None:
         yield f"at the current rate {result.forecast}; with --out a run can be resumed (--resume)"
     if claim.gap < math.inf:
-        unit = 10.0 ** (math.floor(math.log10(claim.gap)) - 1) if claim.gap > 0 else 1.0
-        yield f"--eps {math.ceil(claim.gap / unit) * unit:g}: so far only this gap is certified"
+        eps = Rounding().at_most(claim.gap, 2).replace(",", "")
+        yield f"--eps {eps}: so far only this gap is certified"
     if claim.problem.successors == "unknown":
         yield "--successors, if the possible next states are known"
     yield "other declarations: entropic-bpi forecast, with the same options, estimates their effect"
@@ -225,8 +225,9 @@ def _what_would_help(result: eb.Identification) -> Iterator[str]:
 
 def _trial_content(trial: eb.TrialRun) -> dict[str, Any]:
     """Return a trial run for programs."""
-    played = {"episodes": trial.episodes, "seconds": trial.seconds, "gap": trial.gap, "reached": trial.reached}
-    return {"trial": played, **({"episodes": None, "seconds": None} if trial.until is None else trial.until._asdict())}
+    played = trial._asdict()
+    until = played.pop("until")
+    return {"trial": played, "episodes": until and until.episodes, "seconds": until and until.seconds}
 
 
 def _advice_facts(found: Sequence[eb.Declaration], without: eb.TrialRun) -> list[Fact]:

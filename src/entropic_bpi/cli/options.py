@@ -139,15 +139,6 @@ def _described(parameter: inspect.Parameter, kind: Any, panel: str | None, words
 # -- what was given ----------------------------------------------------------------------------------------------------
 
 
-def typed(context: typer.Context, without: Container[str]) -> list[str]:
-    """Return the options that were typed, ``without`` some."""
-    return [
-        f"--{name.replace('_', '-')}"
-        for name in context.params
-        if name not in without and getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
-    ]
-
-
 def risk_of(beta: float | None, evar: float | None) -> dict[str, Any]:
     """Return what the library calls beta or risk; exactly one of the options must be given."""
     if (beta is None) == (evar is None):
@@ -173,13 +164,11 @@ def open_source(
 
 def open_model(source: str, horizon: int | None, param: Sequence[str] | None, discount: float | None = None) -> Any:
     """Return the model that SOURCE means, by itself or in its problem file."""
-    from entropic_bpi.model.instances.sources import named_model
+    from entropic_bpi.problem.problem_file import ProblemFile
     from entropic_bpi.sources.opening import as_problem_file
 
-    file, given = as_problem_file(source), {"horizon": horizon, "discount": discount}
-    if file is None:
-        return named_model(source, given, parse_params(param))
-    return file.with_params(parse_params(param)).model(**given)
+    file = as_problem_file(source) or ProblemFile(source=source)
+    return file.with_params(parse_params(param)).model(horizon=horizon, discount=discount)
 
 
 def defaults_of(words: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -71,8 +71,7 @@ class CollectedData(NamedTuple):
     counts: Counts
     transitions: Transitions
     provenance: Provenance
-    states: Sequence[Any]
-    actions: Sequence[Any]
+    labels: tuple[Sequence[Any], Sequence[Any]]
     tests: AssumptionTests | None = None
 
     @property
@@ -192,10 +191,10 @@ def certify(
         if policies is None and policy is None:
             return claim_of(evidence.problem.replace_forbidden(method.plan_once(counts).policy))
         if policies is None:
-            return claim_of(read_policy(policy, evidence))
+            return claim_of(read_policy(policy, evidence.problem, evidence.labels))
         if policy is not None or not isinstance(policies, Mapping) or not policies:
             raise InvalidProblemError("policies must be a mapping of names to policies, instead of policy")
-        each = {str(name): read_policy(given, evidence) for name, given in policies.items()}
+        each = {str(name): read_policy(one, evidence.problem, evidence.labels) for name, one in policies.items()}
         intervals = {name: method.interval_of(counts, planned) for name, planned in each.items()}
         return Comparison({name: claim_of(planned) for name, planned in each.items()}, intervals)
 
@@ -224,8 +223,8 @@ def evidence_of(source: Any, given: Mapping[str, Any], rewards: Any = None) -> C
 
 def _with_rewards(evidence: CollectedData, rewards: Any, reward_range: Any) -> CollectedData:
     """The same data for other rewards; what its returns showed was about those that were paid."""
-    labels = evidence.states, evidence.actions
-    problem, transitions, name = with_rewards(evidence.problem, evidence.transitions, labels, rewards, reward_range)
+    problem, transitions, labels = evidence.problem, evidence.transitions, evidence.labels
+    problem, transitions, name = with_rewards(problem, transitions, labels, rewards, reward_range)
     problem.check_limits()
     provenance = evidence.provenance
     tests = provenance.tests if evidence.tests is None else check_assumptions(evidence.tests, math.inf)
@@ -238,16 +237,6 @@ def _is_not_a_log(source: Any) -> str:
     if isinstance(source, (Certificate, Counts)) or hasattr(source, "certificate"):
         return f"the problem of this {type(source).__name__} is already declared"
     return f"this is a {type(source).__name__}. Read a table first: eb.Log.read(table, episode=…, state=…, …)"
-
-
-def check_learned(problem: Problem, risk: Risk) -> None:
-    """Refuse a risk for which random rewards were not learned."""
-    same = risk == problem.risk or (isinstance(risk, EVaR) and isinstance(problem.risk, EVaR))
-    if problem.random_rewards and not same:
-        raise InvalidProblemError(
-            f"random rewards were learned for {problem.risk} and cannot be certified for {risk}: how much a random reward "
-            "is worth depends on beta, and delta was spent on those that were declared before the first episode"
-        )
 
 
 def _collected(
@@ -272,7 +261,12 @@ def _collected(
         provenance = certificate.provenance._replace(ignored=())
     if isinstance(problem.risk, AnyReward) and problem.black_box_rewards and not known:
         raise InvalidProblemError("an exploration ignores what is paid: give rewards=")
-    check_learned(problem, risk)
+    same = risk == problem.risk or (isinstance(risk, EVaR) and isinstance(problem.risk, EVaR))
+    if problem.random_rewards and not same:
+        raise InvalidProblemError(
+            f"random rewards were learned for {problem.risk} and cannot be certified for {risk}: how much a random reward "
+            "is worth depends on beta, and delta was spent on those that were declared before the first episode"
+        )
     if provenance.tests is not None and risk != problem.risk:
         provenance = provenance._replace(tests=provenance.tests._replace(returns=None))
     eps = problem.eps if eps is None else check_positive("eps", eps)
@@ -280,7 +274,7 @@ def _collected(
     problem = replace(problem, risk=risk, eps=eps, delta=delta).named(named)
     problem.check_limits()
     counts = Counts.of(problem, transitions, episodes)
-    return CollectedData(counts, transitions, provenance, *problem.labels)
+    return CollectedData(counts, transitions, provenance, problem.labels)
 
 
 def _logged(
@@ -301,17 +295,19 @@ def _logged(
     provenance = Provenance(log=LogSummary(*projection.facts(), seen=states.seen))
     tests = AssumptionTests(problem)
     tests.add(projection.batch(), *projection.over_time())
-    return CollectedData(counts, transitions, provenance, states.labels, log.actions, tests)
+    return CollectedData(counts, transitions, provenance, (states.labels, log.actions), tests)
 
 
-def read_policy(policy: Any, evidence: CollectedData) -> np.ndarray:
-    """A policy in any form as actions ``(steps, S)``, the artificial first step of a random start included."""
-    problem = evidence.problem
+def read_policy(policy: Any, problem: Problem, labels: tuple[Sequence[Any], Sequence[Any]]) -> np.ndarray:
+    """A policy in any form as actions ``(steps, S)``, the artificial first step of a random start included.
+
+    ``labels`` are those of the states and the actions.
+    """
     if not isinstance(policy, (Mapping, np.ndarray, list)):
         policy = getattr(policy, "actions", getattr(policy, "policy", policy))  # of a Policy, or of a solution
-    known = [(problem.horizon, states) for states in (problem.n_states - 1, len(evidence.states))]
+    known = [(problem.horizon, states) for states in (problem.n_states - 1, len(labels[0]))]
     if isinstance(policy, Mapping) or callable(policy):
-        policy = _by_label(policy, evidence)
+        policy = _by_label(policy, problem, *labels)
     elif problem.black_box_rewards and np.shape(policy) in known:
         # Nothing is done after the end, and anything in a state that nobody saw.
         policy = np.pad(policy, ((0, 0), (0, problem.n_states - np.shape(policy)[1])))
@@ -321,21 +317,22 @@ def read_policy(policy: Any, evidence: CollectedData) -> np.ndarray:
     return planned
 
 
-def _by_label(policy: Mapping[Any, Any] | Callable[[Any], Any], evidence: CollectedData) -> np.ndarray:
+def _by_label(
+    policy: Mapping[Any, Any] | Callable[[Any], Any], problem: Problem, states: Sequence[Any], actions: Sequence[Any]
+) -> np.ndarray:
     """A policy that says what to do in each state, whatever the step."""
-    problem = evidence.problem
-    numbers = {name: a for names in (problem.action_names, evidence.actions) for a, name in enumerate(names)}
+    numbers = {name: a for names in (problem.action_names, actions) for a, name in enumerate(names)}
     if isinstance(policy, Mapping) and problem.state_labels is not None:
-        labels = dict(zip(problem.state_names, evidence.states, strict=False))
+        labels = dict(zip(problem.state_names, states, strict=False))
         policy = {labels.get(state, state): action for state, action in policy.items()}
-    actions = np.zeros(problem.n_states, dtype=np.int64)
-    for s, label in enumerate(evidence.states[: problem.n_states - problem.black_box_rewards]):
+    played = np.zeros(problem.n_states, dtype=np.int64)
+    for s, label in enumerate(states[: problem.n_states - problem.black_box_rewards]):
         silent = f"policy does not say what to do in state {shown(label)}"
         chosen = _find(policy, label, silent) if isinstance(policy, Mapping) else policy(label)
-        known = ", ".join(map(shown, evidence.actions[:10]))
+        known = ", ".join(map(shown, actions[:10]))
         wrong = f"policy says {shown(chosen)} in state {shown(label)}, which is not an action: there are {known}"
-        actions[s] = _find(numbers, chosen, wrong)
-    return np.tile(actions, (problem.horizon, 1))
+        played[s] = _find(numbers, chosen, wrong)
+    return np.tile(played, (problem.horizon, 1))
 
 
 def _find(table: Mapping[Any, Any], label: Any, otherwise: str) -> Any:

@@ -162,7 +162,7 @@ class _Experiments:
         self.certificate, self.problem, self.rows = certificate, certificate.problem, rows
         method: Any = methods.make("kl", self.problem, {}, 0)
         self.method, method.boxed = method, -1  # boxes tell only whether eps is reached
-        self.policy, self.seen, self.counts = planned_policy(certificate), certificate.transitions, certificate.counts
+        self.policy, self.seen, self.counts = certificate._planned, certificate.transitions, certificate.counts
         self.visits = np.bincount(self.seen.rows, self.seen.times, self.problem.n_rows).astype(np.int64)
         self.collected, self.trials = self.counts.state(), 0
 
@@ -283,11 +283,6 @@ class _Experiments:
         step, state = divmod(pair, problem.n_states)
         names = problem.state_names[state], problem.action_names[action]
         return Row(None if problem.stationary else step, *names, visits, reduction, needed)
-
-
-def planned_policy(certificate: Certificate) -> np.ndarray:
-    """The policy with the artificial first step of a random start."""
-    return np.pad(certificate.policy, ((int(certificate.problem.artificial), 0), (0, 0)))
 
 
 def _rounded(times: Any) -> int:

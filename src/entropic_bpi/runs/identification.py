@@ -14,7 +14,7 @@ takes longer than the episodes that it decides. What is *not* proved for such ba
 a stale policy may revisit an under-sampled pair for a whole batch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
@@ -273,13 +273,7 @@ def identify(
 
 
 def run_to_end(
-    source: Any,
-    settings: Settings,
-    *,
-    checkpoint: Any = None,
-    accept_errors: bool = False,
-    preregister: Any = None,
-    progress: bool = False,
+    source: Any, settings: Settings, *, checkpoint: Any, accept_errors: bool, progress: bool, preregister: Any = None
 ) -> Identification:
     """Run until the goal or the end of the budget, from the checkpoint if there is one; see :func:`identify`."""
     path = None if checkpoint is None else check_path("checkpoint", checkpoint)
@@ -454,7 +448,7 @@ def _projection(log: Log, environment: Environment, problem: Problem) -> Project
     return log.project(problem, (numbers[0], numbers[1]), playing=True)
 
 
-def refuse_renamed(function: str, arguments: Mapping[str, Any]) -> None:
+def refuse_renamed(function: str, arguments: Iterable[str]) -> None:
     """Raise for arguments that ``function`` does not have; for those that were renamed, with the new name."""
     for name in arguments:
         if name in _RENAMED:

@@ -7,18 +7,18 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from entropic_bpi import methods
-from entropic_bpi.certificate.certificate import Certificate
+from entropic_bpi.certificate.certificate import Certificate, Reported
 from entropic_bpi.certificate.estimate import best_by_estimates
 from entropic_bpi.certificate.policy import NOT_CERTIFIED, Policy
 from entropic_bpi.compile.decorators import compile_clock, run_clock
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.forecasts.timings import Forecast, Timings, forecast_of
 from entropic_bpi.runs.settings import EVERY, Settings
@@ -26,8 +26,7 @@ from entropic_bpi.runs.state import HISTORY, BestPlan, RunState, certificate_of
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.environment import EnvironmentRaised, Player
 from entropic_bpi.sources.simulator import Simulator
-from entropic_bpi.types import Bounds, Plan, Summarised
-from entropic_bpi.verification import Verification
+from entropic_bpi.types import Bounds, Plan
 
 # Unless something else is asked for, plan again after this fraction of the episodes so far, or a larger one.
 REPLAN = 0.01
@@ -47,7 +46,20 @@ FULL_HISTORY = 10_000
 
 
 @dataclass(frozen=True, eq=False)
-class Identification(Summarised):
+class RunResult(Reported):
+    """What every run returns; the attributes are described where they are inherited."""
+
+    stopped: bool
+    episodes: int
+    certificate: Certificate
+    history: np.ndarray
+    seconds: float
+    seed: int
+    forecast: Forecast | None = None
+    compile_seconds: float = 0.0
+
+
+class Identification(RunResult):
     """The outcome of :func:`identify`.
 
     Attributes
@@ -81,15 +93,10 @@ class Identification(Summarised):
     (True, (5, 8), True)
     """
 
-    policy: np.ndarray
-    episodes: int
-    stopped: bool
-    certificate: Certificate
-    history: np.ndarray
-    seconds: float
-    seed: int
-    forecast: Forecast | None = None
-    compile_seconds: float = 0.0
+    @property
+    def policy(self) -> np.ndarray:
+        """The certified policy."""
+        return self.certificate.policy
 
     @property
     def best_estimate(self) -> Policy:
@@ -140,36 +147,7 @@ class Identification(Summarised):
         >>> result.policy_table()[0]
         {'step': 0, 'state': 's0', 'action': 'safe'}
         """
-        import entropic_bpi
-
-        return entropic_bpi.Policy(self.certificate).table()
-
-    def report(self, path: str | Path) -> Verification:
-        """Write a report, see :func:`entropic_bpi.show.report.write`.
-
-        Parameters
-        ----------
-        path : path
-            The HTML file to write.
-
-        Returns
-        -------
-        Verification
-            The result of the check when the report was written.
-
-        Examples
-        --------
-        >>> import entropic_bpi as eb
-        >>> bridge = eb.instances.risky_bridge(horizon=5)
-        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     result.report(f"{folder}/report.html").ok
-        True
-        """
-        import entropic_bpi
-
-        return entropic_bpi.report.write(self, path)
+        return Policy(self.certificate).table()
 
     def __repr__(self) -> str:
         claim, warning = self.certificate, "" if self.stopped else f"{NOT_CERTIFIED}; "
@@ -335,9 +313,7 @@ class Loop:
             rows = np.empty(played, dtype=HISTORY)
             rows["episodes"] = before + 1 + np.arange(played)
             rows["lower"], rows["upper"], rows["gap"] = bounds
-            if counts.episodes == last or (
-                played and Bounds(*(side[-1] for side in bounds)).reached(state.problem.goal)
-            ):
+            if counts.episodes == last or (played and Bounds(*rows[-1].item()[1:]).reached(state.problem.goal)):
                 state.history.append(_thinned(rows[:-1]))  # the last one is planned again, and noted then
                 return
             state.history.append(_thinned(rows))
@@ -397,7 +373,6 @@ class Loop:
         certificate = certificate_of(problem, plan.policy, claim, **how, **data)
         stopped = plan.bounds.reached(state.problem.goal)
         return Identification(
-            policy=certificate.policy,
             episodes=state.counts.episodes,
             stopped=stopped,
             certificate=certificate,
@@ -410,16 +385,13 @@ class Loop:
 
     def _claim(self, best: BestPlan, problem: Problem) -> Any:
         """What is certified from the counts of a plan, in the order in which a certificate lists them, of its problem."""
-        counts, masks = self.state.counts, self.state.problem.allowed
-        everything, known = counts.state(), None if masks is None else masks.table.copy()
-        counts.clear()
-        counts.add(best.transitions, best.episodes)
+        masks = self.state.problem.allowed
+        known = None if masks is None else masks.table.copy()
         if masks is not None and problem.allowed is not None:
             masks.table[:] = problem.allowed.table
-        claim = self.method.claim(counts, best.plan)
+        claim = self.method.claim(Counts.of(problem, best.transitions, best.episodes), best.plan)
         if masks is not None:
             masks.table[:] = known
-        counts.restore(everything)
         return claim
 
 

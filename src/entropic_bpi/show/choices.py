@@ -55,12 +55,11 @@ def certified_choices(certificate: Certificate) -> list[Choice]:
 
 def seen_to_reach(certificate: Certificate) -> Iterator[list[int]]:
     """For each step the states to which transitions that were observed lead the certified policy."""
-    from entropic_bpi.runs.data_needs import planned_policy
     from entropic_bpi.runs.walk import walk_observed
 
     problem = certificate.problem
     over = problem.n_states - 1 if problem.black_box_rewards else -1  # the state after the end, where nothing is chosen
-    steps = walk_observed(problem, certificate.transitions, planned_policy(certificate), reach=True)
+    steps = walk_observed(problem, certificate.transitions, certificate._planned, reach=True)
     for states, _, _ in islice(steps, int(problem.artificial), None):
         yield states[states != over].tolist()
 

@@ -143,8 +143,7 @@ class _Words:
         if not times < _MOST_TIMES:
             return "; more episodes alone may not decide it"
         more = max(1.0, self.appraisal.certificate.episodes) * max(times - 1.0, 0.1)
-        unit = 10 ** (math.floor(math.log10(more)) - 1)
-        return f"; about {math.ceil(more / unit) * unit:,.0f} more episodes would (an estimate)"
+        return f"; about {Rounding().at_most(math.ceil(more), 2)} more episodes would (an estimate)"
 
 
 def _listed(parts: list[str]) -> str:
@@ -156,11 +155,9 @@ def _listed(parts: list[str]) -> str:
 
 def value_range(appraisal: Appraisal) -> tuple[float, float]:
     """Between which returns something happens, up to a thousandth."""
-    lows, highs = [], []
-    for band in appraisal.bands.values():
-        lows.append(band.thresholds[np.argmax(band.upper >= 1e-3)])
-        highs.append(band.thresholds[np.argmax(band.lower >= 1 - 1e-3)])
-    low, high = float(min(lows)), float(max(highs))
+    bands = appraisal.bands.values()
+    low = float(min(band.thresholds[np.argmax(band.upper >= 1e-3)] for band in bands))
+    high = float(max(band.thresholds[np.argmax(band.lower >= 1 - 1e-3)] for band in bands))
     room = 0.03 * (high - low) or 1.0
     return low - room, high + room
 
@@ -174,9 +171,7 @@ def drawn_band(appraisal: Appraisal, policy: str, most: int = 500) -> tuple[np.n
     lower, upper = band.lower[kept], band.upper[kept]
     # From one threshold that is drawn to the next, the bound from above is that just before the next.
     upper = np.append(band.upper[kept[1:] - 1], upper[-1])
-    before = band.lower[kept[0] - 1] if kept[0] else 0.0, band.upper[kept[0] - 1] if kept[0] else 0.0
+    before = [side[kept[0] - 1] if kept[0] else 0.0 for side in (band.lower, band.upper)]
     edges = np.concatenate([[left], np.repeat(x, 2), [right]])
-    low, high = (
-        np.concatenate([[start, start], np.repeat(side, 2)]) for start, side in zip(before, (lower, upper), strict=True)
-    )
+    low, high = (np.repeat([start, *side], 2) for start, side in zip(before, (lower, upper), strict=True))
     return edges, low, high

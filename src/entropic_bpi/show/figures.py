@@ -35,10 +35,7 @@ def save(figure: Figure, path: str | Path) -> None:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     plots.save(figure, f"{folder}/figure.png")
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    canvas: Any = FigureCanvasAgg(figure)
-    write_atomically(path, canvas.print_png)
+    write_atomically(path, lambda file: figure.savefig(file, format="png"))
 
 
 def new_figure(width: float, height: float) -> Figure:

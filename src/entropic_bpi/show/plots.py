@@ -9,7 +9,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 
-from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.show.choices import seen_to_reach
 from entropic_bpi.show.decisions import drawn_band
 from entropic_bpi.show.figures import COLOURS, new_figure, one_plot, plain_numbers, save, tidy
@@ -142,15 +141,11 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
     1
     """
     from entropic_bpi.methods.kl.method import KL
-    from entropic_bpi.runs.data_needs import planned_policy
+    from entropic_bpi.runs.monitoring.evidence import attained_at
 
-    problem, first, policy = certificate.problem, int(certificate.problem.artificial), planned_policy(certificate)
-    if certificate.cells is not None and isinstance(problem.risk, EVaR):  # the λ that says most
-        attained = {}
-        for lam, _, _ in certificate.cells:
-            at_lam = KL(problem.at(-lam, problem.eps)).bounds_of(certificate.counts, policy, pairs=False)
-            attained[at_lam.lower - problem.risk.cost / lam] = lam
-        problem = problem.at(-attained[max(attained)], problem.eps)
+    problem, first, policy = certificate.problem, int(certificate.problem.artificial), certificate._planned
+    if certificate.risk == "evar":
+        problem = problem.at(attained_at(certificate)[0], problem.eps)
     lower, upper = (side[first:] for side in KL(problem).value_bounds(certificate.counts, policy))
     figure, axes = one_plot(1.1 * cells.shape[1] + 0.4, 1.1 * cells.shape[0] + 0.8, "", "")
     to, shown = Rounding.of(certificate), np.full(cells.shape, np.nan)

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from entropic_bpi.errors import InvalidProblemError
+
 try:
     import fcntl
 except ImportError:  # not a POSIX system
@@ -108,6 +110,21 @@ def write_csv(path: str | os.PathLike[str], columns: Sequence[str], rows: Iterab
     writer.writerow(columns)
     writer.writerows([_cell_of(value) for value in row] for row in rows)
     write_text_atomically(path, text.getvalue())
+
+
+def read_csv(path: Path, *columns: str) -> list[dict[str, str]]:
+    """Return the lines of a table that has these columns, with the texts that :func:`write_csv` wrote."""
+    try:
+        reader = csv.DictReader(path.read_text(encoding="utf-8").splitlines(), restkey="", restval="")
+        lines = [{name: text_of_cell(str(cell)) for name, cell in line.items()} for line in reader]
+    except FileNotFoundError:
+        raise InvalidProblemError(f"no such file: {path}") from None
+    except (OSError, ValueError, csv.Error) as error:
+        raise InvalidProblemError(f"{path} cannot be read: {error}") from None
+    for name in columns:
+        if name not in (reader.fieldnames or ()):
+            raise InvalidProblemError(f"{path} has no column {name!r}; it needs {', '.join(columns)}")
+    return lines
 
 
 def _cell_of(value: Any) -> Any:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations, permutations, product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from entropic_bpi import methods
 from entropic_bpi._version import __version__
-from entropic_bpi.certificate.certificate import Certificate
+from entropic_bpi.certificate.certificate import Certificate, Verifiable
 from entropic_bpi.certificate.codec import encode
-from entropic_bpi.certificate.contents import digest, write_content
-from entropic_bpi.certificate.provenance import Provenance
+from entropic_bpi.certificate.contents import write_content
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.differences import difference
 from entropic_bpi.methods.kl.method import KL
@@ -29,14 +26,10 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.appraisal.measures import MEASURES, Measure, read_measures
 from entropic_bpi.runs.certification import CollectedData, evidence_of, read_policy
 from entropic_bpi.runs.progress import Progress
-from entropic_bpi.tools.checks import check_integer, check_path
-from entropic_bpi.tools.files import write_text_atomically
-from entropic_bpi.types import Summarised
+from entropic_bpi.tools.checks import check_integer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from entropic_bpi.verification import Verification
 
 FORMAT, VERSION = "entropic-bpi appraisal", 1
 # Bins of a law with too many returns, where the model is known.
@@ -75,7 +68,7 @@ class CertainPair(tuple[str, str]):
 
 
 @dataclass(frozen=True, eq=False)
-class Appraisal(Summarised):
+class Appraisal(Verifiable):
     """Intervals of several measures of several policies, which all hold at once with probability at least 1 - δ.
 
     Attributes
@@ -159,33 +152,6 @@ class Appraisal(Summarised):
                 return row["lower"], row["upper"]
         raise InvalidProblemError(f"nothing was asked about the measure {measure!r} of policy {policy!r}")
 
-    def report(self, path: str | Path) -> Verification:
-        """Write a page for whoever decides.
-
-        Parameters
-        ----------
-        path : path
-            The HTML file to write.
-
-        Returns
-        -------
-        Verification
-            The result of the check when the page was written; where the model is known, there is nothing to check.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import entropic_bpi as eb
-        >>> bridge = eb.instances.risky_bridge(horizon=5)
-        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     eb.appraise(result, {"found": result.policy}).report(f"{folder}/decision.html").ok
-        True
-        """
-        import entropic_bpi
-
-        return entropic_bpi.report.write(self, path)
-
     def plot(self) -> Figure:
         """Draw the bounds of the laws of the return of all policies.
 
@@ -205,36 +171,6 @@ class Appraisal(Summarised):
         import entropic_bpi
 
         return entropic_bpi.plots.laws(self)
-
-    def save(self, path: str | Path) -> None:
-        """Write the appraisal with the data that it rests on, as a file that :func:`entropic_bpi.verify` checks.
-
-        Parameters
-        ----------
-        path : path
-            The file to write (JSON); compressed if its name ends in ``.gz``.
-
-        Raises
-        ------
-        InvalidProblemError
-            If the model is known: there are no data to check.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import entropic_bpi as eb
-        >>> bridge = eb.instances.risky_bridge(horizon=5)
-        >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, successors="model", seed=1)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     eb.appraise(result, {"found": result.policy}).save(f"{folder}/appraisal.json")
-        ...     eb.verify(f"{folder}/appraisal.json").ok
-        True
-        """
-        write_text_atomically(check_path("path", path), self._text())
-
-    def _text(self) -> str:
-        content = self._content()
-        return json.dumps({**content, "digest": digest(content)}, indent=1) + "\n"
 
     def _content(self) -> dict[str, Any]:
         if self.certificate is None:
@@ -322,7 +258,7 @@ def appraise(
             raise InvalidProblemError(
                 "random rewards are learned for one risk: certify(…, policies=…) compares its values"
             )
-        planned = {str(name): read_policy(policy, data) for name, policy in policies.items()}
+        planned = {str(name): read_policy(policy, data.problem, data.labels) for name, policy in policies.items()}
         found = _certified(data, planned, asked, bins)
     return replace(found, history=getattr(evidence, "history", None))
 
@@ -386,9 +322,8 @@ def _interval(
 def _exact(mdp: FiniteMDP, policies: Mapping[str, Any], measures: list[Measure], bins: int | None) -> Appraisal:
     """The values of policies of a known model; between two where there are too many returns for an exact law."""
     problem = Problem.from_mdp(mdp, beta=0.0, eps=1.0, delta=0.5)
-    counts = Counts(problem)
-    data = CollectedData(counts, counts.transitions(), Provenance(), problem.state_names, problem.action_names)
-    planned = {str(name): read_policy(policy, data)[int(problem.artificial) :] for name, policy in policies.items()}
+    planned = {str(name): read_policy(policy, problem, problem.labels) for name, policy in policies.items()}
+    planned = {name: policy[int(problem.artificial) :] for name, policy in planned.items()}
     table, bands = [], {}
     for name, policy in planned.items():
         below, above = _laws(mdp, policy, bins)

@@ -1,11 +1,9 @@
 """Play before any reward is known, until every reward of a range can be optimised from the same data."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.certificate.estimate import best_by_estimates, estimated_loss
@@ -15,15 +13,14 @@ from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.risk import AnyReward
 from entropic_bpi.runs.certification import certify
-from entropic_bpi.runs.forecasts.timings import Forecast
 from entropic_bpi.runs.identification import run_to_end
+from entropic_bpi.runs.loop import RunResult
 from entropic_bpi.runs.settings import Settings
 from entropic_bpi.sources.opening import accepted_names, open_problem
 from entropic_bpi.tools.checks import check_finite
 
 
-@dataclass(frozen=True, eq=False)
-class Exploration:
+class Exploration(RunResult):
     """The outcome of :func:`explore`.
 
     Attributes
@@ -45,6 +42,8 @@ class Exploration:
         The seed; passing it again repeats the exploration.
     forecast : Forecast or None
         If the budget was spent: how many more episodes and seconds the target would probably take.
+    compile_seconds : float
+        Time spent on compiling, which is done once per installation.
 
     Examples
     --------
@@ -54,14 +53,6 @@ class Exploration:
     >>> found.stopped, bool(found.eps_reached <= 0.5)
     (True, True)
     """
-
-    stopped: bool
-    episodes: int
-    certificate: Certificate
-    history: np.ndarray
-    seconds: float
-    seed: int
-    forecast: Forecast | None = None
 
     @property
     def eps_reached(self) -> float:
@@ -170,7 +161,7 @@ def explore(
     checked = replace(Settings.of(**arguments), accepted=accepted_names(source, given))
     checked.declared.check_source("exploration")
     run = run_to_end(opened, checked, checkpoint=checkpoint, accept_errors=accept_errors, progress=progress)
-    return Exploration(*(getattr(run, each.name) for each in fields(Exploration)))
+    return Exploration(**vars(run))
 
 
 def solve_explored(certificate: Certificate, rewards: Any, beta: float, reward_range: Any = None) -> Certificate:

@@ -7,7 +7,6 @@ the next state keeps its event for all others. Where several rewards of one tran
 are counted together again if the new reward is the same, which is an event of its own as well.
 """
 
-import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,11 +21,10 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.rows import index_by_name
 from entropic_bpi.sources.logs.labels import labels_behind
 from entropic_bpi.tools.checks import check_finite, check_range
-from entropic_bpi.tools.files import text_of_cell
+from entropic_bpi.tools.files import read_csv
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END, Transitions
 
-_COLUMNS = ("state", "action", "next_state")
 # Rewards (steps, n) of n states, actions and next states, by number; NaN where nothing changes.
 _Rewards = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
@@ -72,16 +70,12 @@ def _named(given: Any) -> tuple[Any, str]:
 
 def _read_file(path: Path) -> dict[tuple[str, ...], float]:
     """Return the table of a CSV file."""
-    if not path.exists():
-        raise InvalidProblemError(f"no such file: {path}")
+    lines = read_csv(path, "state", "action", "reward")
+    columns = [column for column in ("state", "action", "next_state") if lines and column in lines[0]]
     try:
-        lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines(), restval=""))
-        columns = [column for column in _COLUMNS if lines and column in lines[0]]
-        table = {tuple(text_of_cell(line[column]) for column in columns): float(line["reward"]) for line in lines}
-    except (OSError, KeyError, ValueError, csv.Error) as error:
-        raise InvalidProblemError(f"{path} cannot be read as a table of rewards: {error!r}") from None
-    if columns[:2] != ["state", "action"]:
-        raise InvalidProblemError(f"{path} needs the columns state, action, reward and, if it matters, next_state")
+        table = {tuple(line[column] for column in columns): float(line["reward"]) for line in lines}
+    except ValueError as error:
+        raise InvalidProblemError(f"{path} cannot be read as a table of rewards: {error}") from None
     if len(table) < len(lines):
         raise InvalidProblemError(f"{path} lists the same {', '.join(columns)} twice")
     return table

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -41,10 +41,6 @@ class Forecast(NamedTuple):
     def __str__(self) -> str:
         return f"{between(*self.episodes, count)} more episodes, {between(*self.seconds, duration)} to go"
 
-    def rounded(self) -> int:
-        """The upper end of the episodes, to two digits."""
-        return int(_two_digits(self.episodes[1]))
-
     def after(self, episodes: int, seconds: float) -> Forecast:
         """The same from the beginning, of which so much is done."""
         (fewest, most), (shortest, longest) = self
@@ -61,7 +57,7 @@ class Timings:
 
     episode: float = math.nan
     plan: float = math.nan
-    planned: int = field(default=0)
+    planned: int = 0
 
     def played(self, episodes: int, seconds: float) -> None:
         if episodes > 0:

@@ -9,7 +9,7 @@ tried, and the factor that is told is what it would bring *if* it is true. Nothi
 
 import inspect
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from entropic_bpi.tools.checks import check_integer, check_positive
 from entropic_bpi.types import Summarised
 
 # Of the arguments of identify, those that do not change what a run takes.
-_NOT_ASKED = {"source", "max_episodes", "max_seconds", "checkpoint", "accept_errors", "preregister", "progress"}
+_NOT_ASKED = {"max_episodes", "max_seconds", "checkpoint", "accept_errors", "preregister", "progress", "renamed"}
 # A gap that is smaller by this factor, after no more episodes, speaks for a declaration.
 _NARROWER = 0.95
 # A smaller factor than this is none.
@@ -66,6 +66,11 @@ class TrialRun(NamedTuple):
     gap: float
     reached: bool
     until: Forecast | None
+
+    @property
+    def so_far(self) -> str:
+        """What is known without a forecast, in words."""
+        return f"no forecast yet: a gap of {self.gap:.3g} after {self.episodes:,} episodes"
 
 
 class Declaration(NamedTuple):
@@ -110,7 +115,7 @@ class Declaration(NamedTuple):
     def effect(self) -> str:
         """In words, what it does to the number of episodes."""
         if self.factor is None:
-            return f"no forecast yet: a gap of {self.trial.gap:.3g} after {self.trial.episodes:,} episodes"
+            return self.trial.so_far
         low, high = self.factor
         if max(low, 1 / low, high, 1 / high) < _ALIKE:
             return "about as many episodes"
@@ -161,16 +166,11 @@ class RunForecast(Summarised):
         return None if self.trial.until is None else self.trial.until.seconds
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
-
-    def _lines(self) -> Iterator[str]:
-        trial = self.trial
-        if trial.until is None:
-            yield f"no forecast yet: a gap of {trial.gap:.3g} after {trial.episodes:,} episodes"
-        else:
-            yield ("reached by the trial run: " if trial.reached else "probably ") + trial.until.in_all()
-        for one in self.declarations:
-            yield f"{one}: {one.effect}{'' if one.true else ', if it is true'}"
+        trial, first = self.trial, self.trial.so_far
+        if trial.until is not None:
+            first = f"{'reached by the trial run:' if trial.reached else 'probably'} {trial.until.in_all()}"
+        others = (f"{one}: {one.effect}{'' if one.true else ', if it is true'}" for one in self.declarations)
+        return "\n".join((first, *others))
 
 
 def _times(factor: float) -> str:
@@ -226,10 +226,8 @@ def forecast(
     >>> result.stopped
     True
     """
-    unknown = set(arguments) - (set(inspect.signature(identify).parameters) - _NOT_ASKED - {"renamed"})
-    if unknown:
-        refuse_renamed("forecast", {name: arguments[name] for name in unknown if name in ("rewards", "announce")})
-        raise TypeError(f"forecast() takes the arguments of identify() that describe a run, not {sorted(unknown)[0]!r}")
+    known = set(inspect.signature(identify).parameters) - _NOT_ASKED
+    refuse_renamed("forecast", [name for name in arguments if name not in known])
     seconds = check_positive("trial_seconds", trial_seconds)
     episodes = None if trial_episodes is None else check_integer("trial_episodes", trial_episodes)
     source, settings = Settings.read(source, **arguments, max_seconds=seconds, max_episodes=episodes)

@@ -23,7 +23,7 @@ from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.declarations import MOST_STATES, Declarations
 from entropic_bpi.problem.noise import Noise
 from entropic_bpi.problem.problem_file import ProblemFile, Remark
-from entropic_bpi.runs.inspection.proposals import Finding, Notes
+from entropic_bpi.runs.inspection.proposals import Finding, Notes, read_from
 from entropic_bpi.sources.environment import Environment, open_environment
 from entropic_bpi.sources.log import Log
 from entropic_bpi.sources.observed import observe
@@ -34,18 +34,7 @@ from entropic_bpi.tools.text import shown
 
 __all__ = ["Inspection", "inspect"]
 
-_CONFIRM = "An assumption: confirm it if it is true of your problem"
-# What a declaration is worth, in words.
-_WORTH = {
-    "stationary": "the visits of all steps are counted together",
-    "start": "the distribution of the first state need not be estimated",
-    "reward_range": "required; a narrow range needs fewer episodes",
-    "reward_law": "fixed rewards are known after one visit",
-    "max_successors": "outcomes beyond this number need not be ruled out; 1 makes a pair known after one visit",
-    "max_states": "states that were not seen need not be reckoned with",
-    "return_range": "bounds on the return are as narrow as this range",
-    "allowed": "forbidden actions need not be tried",
-}
+_CONFIRM = "An assumption: confirm it if it is true of your problem."
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +94,7 @@ class Inspection:
         True
         """
         given = self.declarations.given()
-        remarks = {}
-        for name in given:
-            use = f"; its use: {_WORTH[name]}" if name in _WORTH else ""
-            remarks[name] = Remark(False, f"{self.remarks[name]}. {_CONFIRM}{use}.")
+        remarks = {name: Remark(False, f"{self.remarks[name]}. {_CONFIRM}") for name in given}
         ProblemFile(**given, source=self.origin, params=self.params, remarks=remarks).save(path)
 
     @property
@@ -198,8 +184,8 @@ def inspect(
     check_positive("seconds", seconds)
     limit = None if episodes is None else check_integer("episodes", episodes)
     entropy: Any = np.random.SeedSequence().entropy if seed is None else check_seed("seed", seed)
-    file = as_problem_file(source)
-    opened, origin, params = _open(source if file is None else file)
+    file = _file_of(source)
+    opened = source if file is None else _open(file)
     declared: Any = noise if noise is not None or file is None else file.noise
     if isinstance(opened, Log):
         raise InvalidProblemError(
@@ -212,16 +198,14 @@ def inspect(
         spaces, states = _spaces(env, len(seen.states))
         notes = Notes(seen, limit=env.time_limit, listed=None if states is None else states.size)
         actions = env.actions
-        name = origin or (env.name if env.env.spec is not None else type(env.env).__name__)
-    if isinstance(opened, FiniteMDP):
-        notes.read_from(opened)
+        name = env.name if env.env.spec is not None else type(env.env).__name__
     if isinstance(declared, Noise):
         if states is None:
             raise InvalidProblemError("noise= needs observations that can be listed before they are seen")
         notes.check_noise(declared, states, actions)
-    proposals = notes.proposals()
+    proposals = read_from(opened) if isinstance(opened, FiniteMDP) else notes.proposals()
     return Inspection(
-        source=name,
+        source=name if file is None else file.named_source,
         declarations=Declarations(**{name: value for name, (value, _) in proposals.items()}),
         remarks={name: text for name, (_, text) in proposals.items()},
         findings=(*spaces, *notes.findings()),
@@ -229,24 +213,26 @@ def inspect(
         episodes=seen.episodes,
         steps=seen.steps,
         seconds=seen.seconds,
-        origin=origin,
-        params=params,
+        origin=None if file is None else file.source,
+        params={} if file is None else file.params,
     )
 
 
-def _open(source: Any) -> tuple[Any, str | None, Mapping[str, Any]]:
-    """Return the source itself, and for a problem file how it is named there."""
+def _file_of(source: Any) -> ProblemFile | None:
+    """Return the problem file of a source; one of a word names it, anything else has none."""
     file = as_problem_file(source)
-    if file is not None:
-        source = file.named_source
-        if is_environment(source):
-            return env_factory(source.removeprefix("gym:"), dict(file.params)), source, file.params
-        return named_model(source, file.given(), file.params, file.folder), source, file.params
-    if not isinstance(source, str):
-        return source, None, {}
-    if format_of(Path(source)) is not None or source.replace("_", "-") in instances.names():
-        return named_model(source, {}, {}), source, {}
-    return source, source if is_environment(source) else f"gym:{source}", {}
+    if file is not None or not isinstance(source, str):
+        return file
+    is_model = format_of(Path(source)) is not None or source.replace("_", "-") in instances.names()
+    return ProblemFile(source=source if is_model or is_environment(source) else f"gym:{source}")
+
+
+def _open(file: ProblemFile) -> Any:
+    """Return the environment or the model that a problem file names."""
+    word = file.named_source
+    if is_environment(word):
+        return env_factory(word.removeprefix("gym:"), dict(file.params))
+    return named_model(word, file.given(), file.params, file.folder)
 
 
 def _spaces(environment: Environment, states: int) -> tuple[list[Finding], FiniteSpace | None]:

@@ -43,22 +43,21 @@ class Finding(NamedTuple):
     seen: str
 
 
+def read_from(mdp: FiniteMDP) -> dict[str, tuple[Any, str]]:
+    """Return what is true of a model, in place of proposals."""
+    true = {"horizon": mdp.horizon, "successors": "model", "max_successors": most_successors(mdp)}
+    true |= {"stationary": True} if mdp.stationary and mdp.horizon > 1 else {}
+    return {name: (value, "true: read from the model") for name, value in true.items()}
+
+
 class Notes:
     """What follows from what was seen."""
 
     def __init__(self, seen: Observed, *, limit: int | None = None, listed: int | None = None) -> None:
         self.seen, self.limit, self.listed = seen, limit, listed
-        self.known: dict[str, tuple[Any, str]] = {}
         self.wrong, self.explained = tuple[str, ...](), tuple[Finding, ...]()  # of declared noise
         low, high = seen.reward_range
         self.same = SAME_REWARD * max(high - low, abs(low), abs(high))
-
-    def read_from(self, mdp: FiniteMDP) -> None:
-        """Take what is true of a model instead of what was seen."""
-        true = {"horizon": mdp.horizon, "successors": "model", "max_successors": most_successors(mdp)}
-        if mdp.stationary and mdp.horizon > 1:
-            true["stationary"] = True
-        self.known = {name: (value, "true: read from the model") for name, value in true.items()}
 
     def check_noise(self, noise: Noise, states: FiniteSpace, actions: FiniteSpace) -> None:
         """Compare every transition that was seen with the outcomes of the declared labels."""
@@ -248,8 +247,6 @@ class Notes:
 
     def proposals(self) -> dict[str, tuple[Any, str]]:
         """For each declaration a value, or None, and what was seen."""
-        if self.known:
-            return self.known
         horizon = self._horizon()
         proposals: dict[str, tuple[Any, str]] = {
             "horizon": horizon,

@@ -31,7 +31,7 @@ would be wrong: somebody may leave the policy because an episode goes well, and 
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -45,7 +45,6 @@ from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.problem.sentences import END_REWARDS, SAME_REWARD, STAY_REWARDS
-from entropic_bpi.runs.data_needs import planned_policy
 from entropic_bpi.types import Transitions
 
 PERIODS = 4  # since the monitor began, and since three later moments
@@ -102,57 +101,26 @@ class Outcome:
 
 @dataclass
 class _Row:
-    """The outcomes of a row, the radius of its ball if it has one, and in each period the logarithm of its e-value."""
+    """The outcomes of a row; how many are possible and declared to exist at most; its ball and e-values, if it has a ball.
 
+    ``xi`` is the radius of the ball. ``log_e`` has the logarithm of the e-value in each period, NaN where it is not computed
+    yet.
+    """
+
+    sizes: tuple[int, int]
     outcomes: list[Outcome] = field(default_factory=list)
     xi: float | None = None
-    log_e: list[float] = field(default_factory=lambda: [0.0] * PERIODS)
+    log_e: np.ndarray = field(default_factory=lambda: np.zeros(PERIODS))
 
     def counts(self, period: int = 0) -> tuple[np.ndarray, np.ndarray]:
         return np.array([o.before for o in self.outcomes]), np.array([o.since[period] for o in self.outcomes])
 
 
-class SharedRows:
-    """With declared noise: the first state-action pair of each ball, which stands for all pairs that use the ball.
-
-    A new visit counts in the ball of its own pair alone, so that at every moment one row moves.
-    """
-
-    def __init__(self, problem: Problem, counts: Counts) -> None:
-        assert problem.balls is not None
-        self.balls, self.arrays, self.labels = problem.balls, counts.arrays, counts.labels
-        self.same = problem.same_reward if problem.black_box_rewards else None  # the rewards of a model are known
-        order = np.argsort(~problem.at_risk[: len(self.balls.of_pair)], kind="stable")
-        self.first = order[np.unique(self.balls.of_pair[order], return_index=True)[1]][self.balls.of_pair]
-
-    def _outcome(self, row: int, slot: int) -> tuple[int, float]:
-        at = self.arrays.begin[row] + slot
-        return int(self.arrays.successor[at]), 0.0 if self.same is None else float(self.arrays.low[0, at])
-
-    def rows(self) -> dict[int, _Row]:
-        """The outcomes of the first pairs that were seen, with the counts of their balls."""
-        fed, found = self.balls.arrays(self.arrays, self.labels), dict[int, _Row]()
-        for row in np.unique(self.first).tolist():
-            tally = fed.tally[fed.begin[row] : fed.begin[row] + fed.used[row]].tolist()
-            outcomes = [(*self._outcome(row, slot), before) for slot, before in enumerate(tally)]
-            if fed.visits[row]:
-                found[row] = _Row([Outcome(successor, paid, paid, before) for successor, paid, before in outcomes])
-        return found
-
-    def translate(self, row: int, successor: int, reward: float) -> tuple[int, int, float]:
-        """An outcome of a pair as that of the first pair with its ball, by their labels; row -1 if no label explains it."""
-        arrays, balls, same, first = self.arrays, self.balls, self.same, int(self.first[row])
-        for slot in range(arrays.used[row]):
-            at = arrays.begin[row] + slot
-            paid = same is None or arrays.low[0, at] - same <= reward <= arrays.high[0, at] + same
-            if arrays.successor[at] == successor and paid:
-                label = balls.label_of_slot[row, slot]
-                return first, *self._outcome(first, int(balls.slot_of_label[first, label]))
-        return -1, successor, reward
-
-
 class RowEvidence:
     """The rows of a certificate, and what was seen of them since.
+
+    With declared noise the first state-action pair of each ball stands for all pairs that use the ball. A new visit counts
+    in the ball of its own pair alone, so that at every moment one row moves.
 
     Attributes
     ----------
@@ -161,41 +129,56 @@ class RowEvidence:
     """
 
     def __init__(self, problem: Problem, transitions: Transitions) -> None:
-        self.problem, self._rows = problem, dict[int, _Row]()
-        self._touched: list[set[int]] = [set() for _ in range(PERIODS)]
+        counts = Counts.of(problem, transitions, 0)
+        self.problem, self._rows, self._arrays = problem, dict[int, _Row](), counts.arrays
         self._paid = problem.black_box_rewards and not problem.random_rewards
-        ends = (transitions.rewards, transitions.upper) if self._paid else (np.zeros(len(transitions.rows)),) * 2
-        columns = (transitions.rows, transitions.successors, *ends, transitions.times)
-        for row, successor, low, high, times in zip(*(column.tolist() for column in columns), strict=True):
-            outcomes = self._rows.setdefault(row, _Row()).outcomes
-            if self._paid or not outcomes or outcomes[-1].successor != successor:
-                outcomes.append(Outcome(successor, low, high))
-            outcomes[-1].before += times
-        self._shared = None if problem.balls is None else SharedRows(problem, Counts.of(problem, transitions, 0))
-        if self._shared is not None:
-            start = {row: entry for row, entry in self._rows.items() if row >= len(self._shared.first)}
-            self._rows = self._shared.rows() | start
+        arrays, self._stands_for = counts.arrays, np.arange(problem.n_rows)
+        if problem.balls is not None:
+            arrays, of_pair = problem.balls.arrays(arrays, counts.labels), problem.balls.of_pair
+            order = np.argsort(~problem.at_risk[: len(of_pair)], kind="stable")
+            self._stands_for[: len(of_pair)] = order[np.unique(of_pair[order], return_index=True)[1]][of_pair]
+        rows = np.unique(self._stands_for)
         union = math.log(max(problem.rows_at_risk, 1)) - math.log(problem.delta_of_transitions)
-        for row in np.flatnonzero(problem.at_risk).tolist():
-            if row in self._rows:
-                before, _ = self._rows[row].counts()
-                self._rows[row].xi = (union + float(mixture_radius(before, *self._sizes(row)))) / int(before.sum())
-        self._balls = [entry for entry in self._rows.values() if entry.xi is not None]
-        self.rows = len(self._balls)
+        for row in rows[arrays.visits[rows] > 0].tolist():
+            entry = self._row(row)
+            for at in arrays.begin[row] + np.flatnonzero(arrays.tally[arrays.begin[row] :][: arrays.used[row]]):
+                low, high = (float(arrays.low[0, at]), float(arrays.high[0, at])) if self._paid else (0.0, 0.0)
+                entry.outcomes.append(Outcome(int(arrays.successor[at]), low, high, int(arrays.tally[at])))
+            if problem.at_risk[row]:
+                before, _ = entry.counts()
+                entry.xi = (union + float(mixture_radius(before, *entry.sizes))) / int(before.sum())
+        self._balls = [row for row, entry in self._rows.items() if entry.xi is not None]
+        self.rows, self._log_e = len(self._balls), np.zeros((PERIODS, len(self._balls)))
+        for row, log_e in zip(self._balls, self._log_e.T, strict=True):
+            self._rows[row].log_e = log_e  # no copy
 
-    def _sizes(self, row: int) -> tuple[int, int]:
-        return int(self.problem.slots.possible[row]), int(self.problem.max_outcomes[row])
+    def _translated(self, row: int, successor: int, reward: float) -> tuple[int, int, float]:
+        """An outcome of a pair as that of the first pair with its ball, by their labels; row -1 if no label explains it."""
+        arrays, balls, first = self._arrays, self.problem.balls, int(self._stands_for[row])
+        if balls is None or row >= len(balls.of_pair):
+            return row, successor, reward
+        same = self.problem.same_reward if self._paid else math.inf  # the rewards of a model are known
+        for slot in range(arrays.used[row]):
+            at = arrays.begin[row] + slot
+            paid = arrays.low[0, at] - same <= reward <= arrays.high[0, at] + same
+            if arrays.successor[at] == successor and paid:
+                at = arrays.begin[first] + balls.slot_of_label[first, balls.label_of_slot[row, slot]]
+                return first, int(arrays.successor[at]), float(arrays.low[0, at])
+        return -1, successor, reward
+
+    def _row(self, row: int) -> _Row:
+        sizes = int(self.problem.slots.possible[row]), int(self.problem.max_outcomes[row])
+        return self._rows.setdefault(row, _Row(sizes))
 
     def add(self, row: int, successor: int, reward: float, times: Sequence[int] = (1,) * PERIODS) -> str | None:
         """Add an outcome; what is wrong with it, if the declarations exclude it."""
+        row, successor, reward = self._translated(row, successor, reward)
+        if row < 0:
+            return "had an outcome that no label of the declared noise explains"
         if not self._paid:
             reward = 0.0
-        if self._shared is not None and row < len(self._shared.first):
-            row, successor, reward = self._shared.translate(row, successor, reward)
-            if row < 0:
-                return "had an outcome that no label of the declared noise explains"
-        outcomes = self._rows.setdefault(row, _Row()).outcomes
-        same = self.problem.same_reward if self._paid else 0.0
+        entry, same = self._row(row), self.problem.same_reward if self._paid else 0.0
+        outcomes, (_, most) = entry.outcomes, entry.sizes
         alike = [outcome for outcome in outcomes if outcome.successor == successor]
         for outcome in alike:
             low, high = min(outcome.low, reward), max(outcome.high, reward)
@@ -203,20 +186,19 @@ class RowEvidence:
                 outcome.low, outcome.high = low, high
                 break
         else:
-            most = int(self.problem.max_outcomes[row])
             if len(alike) >= self._kinds(row, successor) or (most and len(outcomes) >= most):
                 paid = f" with reward {reward:g}" if self._paid else ""
                 return f"went to state {self.problem.state_names[successor]!r}{paid}, which is declared impossible"
             outcomes.append(outcome := Outcome(successor, reward, reward))
         for period, many in enumerate(times):
             outcome.since[period] += many
-            self._touched[period].add(row)
+            entry.log_e[period] = math.nan
         return None
 
     def restart(self, period: int) -> None:
         """Begin a period again."""
+        self._log_e[period] = 0.0
         for entry in self._rows.values():
-            entry.log_e[period] = 0.0
             for outcome in entry.outcomes:
                 outcome.since[period] = 0
 
@@ -248,22 +230,22 @@ class RowEvidence:
 
     def log_e(self, period: int = 0) -> float:
         """Logarithm of the average of Σ w e and Π (1 - θ + θ e), with w = θ = 1/P for P rows; e = 1 without visits."""
-        for row in self._touched[period]:
-            entry = self._rows[row]
-            if entry.xi is not None and any(outcome.since[period] for outcome in entry.outcomes):
-                e = float(log_e_value(*entry.counts(period), entry.xi, *self._sizes(row)))
-                entry.log_e[period] = -math.inf if math.isnan(e) else e
-        self._touched[period].clear()
         if not self.rows:
             return 0.0
-        logs = np.array([entry.log_e[period] for entry in self._balls]) - math.log(self.rows)
+        for i in np.flatnonzero(np.isnan(self._log_e[period])):
+            entry = self._rows[self._balls[i]]
+            assert entry.xi is not None
+            before, since = entry.counts(period)
+            e = float(log_e_value(before, since, entry.xi, *entry.sizes)) if since.any() else 0.0
+            self._log_e[period, i] = -math.inf if math.isnan(e) else e
+        logs = self._log_e[period] - math.log(self.rows)
         with np.errstate(divide="ignore"):
             product = np.logaddexp(np.log1p(-1 / self.rows), logs).sum()
         return float(np.logaddexp(np.logaddexp.reduce(logs), product)) - math.log(2.0)
 
     def largest(self, most: int) -> list[tuple[float, int, int]]:
         """The rows with the most evidence: its logarithm, the period and the row."""
-        found = [max((e, period) for period, e in enumerate(entry.log_e)) + (row,) for row, entry in self._rows.items()]
+        found = [(*max(zip(self._rows[row].log_e.tolist(), range(PERIODS), strict=True)), row) for row in self._balls]
         return [best for best in sorted(found, reverse=True)[:most] if best[0] > 0.0]
 
     def compared(self, row: int, period: int) -> tuple[Outcome, tuple[float, float], float]:
@@ -280,12 +262,9 @@ class RowEvidence:
         j = int(np.argmax(beyond))
         return entry.outcomes[j], ranges[j], float(shares[j])
 
-    def seen(self) -> Iterator[tuple[int, Outcome]]:
+    def seen(self) -> list[tuple[int, Outcome]]:
         """The outcomes that were seen since the certificate was made, with their rows."""
-        for row, entry in self._rows.items():
-            for outcome in entry.outcomes:
-                if any(outcome.since):
-                    yield row, outcome
+        return [(row, o) for row, entry in self._rows.items() for o in entry.outcomes if any(o.since)]
 
 
 class ReturnEvidence:
@@ -295,9 +274,7 @@ class ReturnEvidence:
 
     def __init__(self, certificate: Certificate) -> None:
         problem, self._policy = certificate.problem, certificate.policy
-        self.beta, self.lower = certificate.beta, certificate.lower
-        if certificate.cells is not None and isinstance(problem.risk, EVaR):
-            self.beta, self.lower = _strongest(certificate, problem.risk.cost)
+        self.beta, self.lower = attained_at(certificate)
         self._problem, self._factors, self._high = problem, problem.factors.tolist(), problem.possible_rewards[1]
         most = self._high * problem.duration + problem.return_room
         self.most = min(most, problem.return_limits[1]) + problem.tail[1]
@@ -333,12 +310,13 @@ class ReturnEvidence:
         return float(np.logaddexp.reduce(self.wealth[period])) - math.log(len(self.SHARES))
 
 
-def _strongest(certificate: Certificate, cost: float) -> tuple[float, float]:
-    """β = -λ and the lower bound of the policy's value there, for the λ at which the claim is attained."""
-    problem, counts, policy = certificate.problem, certificate.counts, planned_policy(certificate)
+def attained_at(certificate: Certificate) -> tuple[float, float]:
+    """β and the lower bound of the policy's value; of EVaR, β = -λ and the bound there, for the λ that says most."""
+    problem, counts, policy = certificate.problem, certificate.counts, certificate._planned
+    if certificate.cells is None or not isinstance(problem.risk, EVaR):
+        return certificate.beta, certificate.lower
     found = []
-    for lam in (cell.lam for cell in certificate.cells or ()):
+    for lam in (cell.lam for cell in certificate.cells):
         lower = KL(problem.at(-lam, problem.eps)).bounds_of(counts, policy, pairs=False).lower
-        found.append((lower - cost / lam, -lam, lower))
-    _, beta, lower = max(found, key=lambda each: each[0])
-    return beta, lower
+        found.append((lower - problem.risk.cost / lam, -lam, lower))
+    return max(found, key=lambda each: each[0])[1:]

@@ -190,24 +190,26 @@ class Monitor:
         """
         import gymnasium
 
-        monitor, states, done = self, list[Any](), list[tuple[Any, float]]()
+        monitor = self
 
         class Watched(gymnasium.Wrapper[Any, Any, Any, Any]):
             """Plays as the environment does, and hands each episode to the monitor."""
 
+            played: tuple[list[Any], list[Any], list[Any]] = ([], [], [])  # states, actions and rewards of an episode
+
             def reset(self, **options: Any) -> Any:
                 self._hand_over(False)
                 answer = self.env.reset(**options)
-                states.append(answer[0])
+                self.played[0].append(answer[0])
                 return answer
 
             def step(self, action: Any) -> Any:
                 answer = self.env.step(action)
                 observation, reward, terminated, truncated, _ = answer
-                if states:
-                    states.append(observation)
-                    done.append((action, float(reward)))
-                if terminated or truncated or len(done) == monitor.certificate.problem.horizon:
+                if self.played[0]:
+                    for part, value in zip(self.played, (observation, action, float(reward)), strict=True):
+                        part.append(value)
+                if terminated or truncated or len(self.played[1]) == monitor.certificate.problem.horizon:
                     self._hand_over(bool(terminated))
                 return answer
 
@@ -217,12 +219,9 @@ class Monitor:
 
             def _hand_over(self, terminated: bool) -> None:
                 """Also of an episode that was given up: leaving it out would be a selection by what happened in it."""
-                path, played = states.copy(), done.copy()
-                states.clear()
-                done.clear()
-                if played:
-                    actions, rewards = zip(*played, strict=True)
-                    monitor.observe(path, actions, rewards, terminated)
+                episode, self.played = self.played, ([], [], [])
+                if episode[1]:
+                    monitor.observe(*episode, terminated)
 
         return Watched(env)
 

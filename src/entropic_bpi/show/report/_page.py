@@ -1,7 +1,6 @@
 """From the result of a run, a certificate, its file or its folder to the page: all that the template shows, in words."""
 
 import base64
-import csv
 import hashlib
 import json
 import math
@@ -19,14 +18,14 @@ import numpy as np
 from entropic_bpi._version import __version__
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.certificate.estimate import best_by_estimates
+from entropic_bpi.certificate.provenance import tested
 from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
 from entropic_bpi.methods.tails import step_of_grid
 from entropic_bpi.runs.appraisal import Appraisal, appraise
 from entropic_bpi.runs.certification import certify
 from entropic_bpi.runs.checkpoint import read_summary
 from entropic_bpi.runs.data_needs import limits
-from entropic_bpi.runs.exploration.explore import Exploration
-from entropic_bpi.runs.loop import Identification
+from entropic_bpi.runs.loop import RunResult
 from entropic_bpi.runs.state import HISTORY
 from entropic_bpi.show.decisions import decision_of
 from entropic_bpi.show.files import CERTIFICATE, CHECKPOINT, certificate_in
@@ -37,6 +36,7 @@ from entropic_bpi.show.report._returns import EPISODES, expected_returns
 from entropic_bpi.show.words import Rounding, claim_of, few, name, probability, risk_of, signed, unit_of, with_unit
 from entropic_bpi.sources.assumption_tests import REJECTED_FROM
 from entropic_bpi.tools.extras import module_of_extra
+from entropic_bpi.tools.files import read_csv
 from entropic_bpi.verification import Verification, verify
 from entropic_bpi.verification._file import unpacked
 
@@ -46,11 +46,6 @@ _MOST_PROBLEMS = 20
 _MOST_CUT = 0.5
 # For the other measures of a certificate: entries of a table that take a second, and thresholds that are too few.
 _MOST_ENTRIES, _FEWEST_BINS = 400_000, 50
-_TESTS = {
-    "stationary": "transitions are the same at every step",
-    "memoryless": "transitions do not depend on the previous state",
-    "unchanging": "nothing changes over the episodes",
-}
 
 
 # -- what a report is made from ----------------------------------------------------------------------------------------
@@ -95,7 +90,7 @@ def inputs_of(source: Any) -> ReportInputs:
         appraisal, history, claim = source, source.history, source.certificate
         if claim is None:
             return ReportInputs(None, Verification(True, math.nan, math.nan, math.nan), "", appraisal=source)
-    elif isinstance(source, (Identification, Exploration)):
+    elif isinstance(source, RunResult):
         claim, history = source.certificate, source.history
         run = {"seed": source.seed, "seconds": source.seconds, "episodes": source.episodes}
     if not isinstance(claim, Certificate):
@@ -133,8 +128,7 @@ def _read_history(path: Path, explored: bool) -> np.ndarray | None:
         return None
     unknown = {"lower": -math.inf, "upper": math.inf} if explored else {}
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = [unknown | line for line in csv.DictReader(file)]
+        lines = [unknown | line for line in read_csv(path)]
         return np.array([tuple(float(line[field]) for field in HISTORY.fields or ()) for line in lines], dtype=HISTORY)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InvalidProblemError(
@@ -203,9 +197,8 @@ def _decided(appraisal: Appraisal) -> dict[str, Any]:
 def _of_the_data(certificate: Certificate, history: np.ndarray | None, unit: str | None) -> dict[str, Any]:
     """Return the evidence against the assumptions, and how the gap fell."""
     to, evidence = Rounding.of(certificate), certificate.provenance.tests
-    tests = [(words, getattr(evidence, test, None)) for test, words in _TESTS.items()]
     return {
-        "tests": [(words, value) for words, value in tests if value is not None],
+        "tests": evidence and tested(evidence, noise=certificate.problem.noise is not None),
         "alarm": REJECTED_FROM,
         "gap": None if history is None else fall_of_the_gap(history, certificate),
         "eps": with_unit(to.at_most(certificate.eps), unit),

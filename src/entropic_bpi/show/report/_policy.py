@@ -10,7 +10,6 @@ from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.appraisal import Appraisal
-from entropic_bpi.runs.data_needs import planned_policy
 from entropic_bpi.show.choices import places_of, reached_by, seen_to_reach
 from entropic_bpi.show.words import Rounding, name, unit_of, with_unit
 
@@ -126,6 +125,6 @@ def _value_bounds(certificate: Certificate) -> tuple[np.ndarray, np.ndarray] | N
         return None
     from entropic_bpi.methods.kl.method import KL
 
-    lower, upper = KL(certificate.problem).value_bounds(certificate.counts, planned_policy(certificate))
+    lower, upper = KL(certificate.problem).value_bounds(certificate.counts, certificate._planned)
     first = int(certificate.problem.artificial)
     return lower[first:], upper[first:]

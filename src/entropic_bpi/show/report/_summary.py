@@ -6,7 +6,7 @@ from typing import Any
 
 from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.runs.appraisal import Appraisal
-from entropic_bpi.runs.loop import Identification
+from entropic_bpi.runs.loop import RunResult
 from entropic_bpi.show.choices import certified_choices
 from entropic_bpi.show.decisions import decision_of
 from entropic_bpi.show.words import claim_of, name, risk_of
@@ -22,7 +22,7 @@ def summary_of(thing: Any) -> str:
         decision = decision_of(thing)
         advice = "".join(f"<p>{escape(words)}</p>" for words in decision.advice)
         return _box("Appraisal", decision.sentence, advice + _table(decision.titles, decision.rows))
-    certificate = thing.certificate if isinstance(thing, Identification) else thing
+    certificate = thing.certificate if isinstance(thing, RunResult) else thing
     if not isinstance(certificate, Certificate):
         return f"<pre>{escape(str(thing))}</pre>"
     claim, explored = claim_of(certificate), certificate.risk == "any reward"
