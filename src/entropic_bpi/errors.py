@@ -41,7 +41,7 @@ class InvalidProblemError(EntropicBPIError, ValueError):
     ...     eb.EVaR(2.0)
     ... except eb.InvalidProblemError as error:
     ...     print(error)
-    alpha must lie between 0 and 1, got 2.0
+    alpha must lie strictly between 0 and 1, got 2.0
     """
 
     counts: Any = None

@@ -304,10 +304,10 @@ def test_an_unknown_command_suggests_the_right_one():
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch):
-    def broken(*_):
+    def broken(*_, **__):
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("entropic_bpi.model.instances.sources.named_model", broken)
+    monkeypatch.setattr("entropic_bpi.cli.solve.open_model", broken)
     assert isinstance(invoke("solve", "risky-bridge", "--beta", "1").exception, RuntimeError)
 
 

@@ -243,7 +243,7 @@ def draw_known(rng: np.random.Generator, sign: int, exponents: tuple[float, floa
     delta = float(rng.choice([0.05, 0.5, 0.9]))
     problem = Problem.black_box(
         n, A, horizon=H, beta=beta, eps=1e-300, delta=delta, stationary=stationary, source="", successors=rows,
-        state_labels=(*map(str, range(n)), "end"), reward=known,
+        state_labels=(*map(str, range(n)), "end"), reward=known, reward_range=(low.min(), high.max()),
     )  # fmt: skip
     allowed = np.zeros((H, S, A, S), dtype=bool)
     allowed[:, :n], allowed[:, n, :, n] = follows, True

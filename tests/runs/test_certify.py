@@ -109,7 +109,7 @@ def test_the_claim_follows_from_the_counts_alone(bridge_run):
     certificate = bridge_run[1].certificate
     counts = Counts.of(certificate.problem, certificate.transitions, certificate.episodes)
     claim = KL(dataclasses.replace(certificate.problem)).bounds_of(counts, certificate.policy)
-    assert claim == (certificate.lower, certificate.upper, certificate.gap, certificate.test, None)
+    assert claim == (certificate.lower, certificate.upper, certificate.gap, certificate.test, None, None)
 
 
 @pytest.mark.parametrize("successors", [None, "model", "mask"])

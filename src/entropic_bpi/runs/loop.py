@@ -18,7 +18,6 @@ from entropic_bpi.certificate.policy import NOT_CERTIFIED, Policy
 from entropic_bpi.compile.decorators import compile_clock, run_clock
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.forecasts.timings import Forecast, Timings, forecast_of
 from entropic_bpi.runs.settings import EVERY, Settings
@@ -385,13 +384,16 @@ class Loop:
 
     def _claim(self, best: BestPlan, problem: Problem) -> Any:
         """What is certified from the counts of a plan, in the order in which a certificate lists them, of its problem."""
-        masks = self.state.problem.allowed
-        known = None if masks is None else masks.table.copy()
+        counts, masks = self.state.counts, self.state.problem.allowed
+        everything, known = counts.state(), None if masks is None else masks.table.copy()
+        counts.clear()
+        counts.add(best.transitions, best.episodes)
         if masks is not None and problem.allowed is not None:
             masks.table[:] = problem.allowed.table
-        claim = self.method.claim(Counts.of(problem, best.transitions, best.episodes), best.plan)
+        claim = self.method.claim(counts, best.plan)
         if masks is not None:
             masks.table[:] = known
+        counts.restore(everything)
         return claim
 
 
