@@ -110,6 +110,18 @@ def test_moved_cuts_and_smaller_claims_are_refused(content):
     assert problems(content)
 
 
+@pytest.mark.parametrize("beta", [-2.5, 2.5])
+@pytest.mark.parametrize("at", [0.01, 0.99])
+def test_a_cut_beyond_all_laws_leaves_bounds_that_are_numbers(beta, at):
+    """One side of the cut holds no law of its ball: the ends of its box are crossed, and any bound holds there."""
+    goal = {"beta": beta, "eps": 0.5, "delta": 0.1, "successors": "model", "stationary": True}
+    content = eb.identify(BRIDGE, **goal, max_episodes=2000, seed=3).certificate._content()
+    content["claim"] |= {"test": "boxes", "cuts": [{"law": RISKY_AT_S4, "event": [GOAL], "at": at}, "ratio", "ratio"]}
+    mine, theirs = eb.verify(Stated(content)), reference.verify(Stated(content))
+    assert mine.ok == theirs.ok
+    assert (mine.lower, mine.upper, mine.gap) == pytest.approx((theirs.lower, theirs.upper, theirs.gap), rel=1e-9)
+
+
 def test_the_rigorous_verifier_says_that_it_does_not_cover_cuts(content):
     pytest.importorskip("flint")
     check = eb.verify(Stated(content), rigorous=True)

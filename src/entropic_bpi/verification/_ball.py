@@ -378,7 +378,9 @@ def _boxed_mean(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     for i, nu in enumerate(f):
         above = f - nu
         raised = np.where(above > 0.0, most, least)
-        value = nu + (above * raised).sum(axis=0) + _ROOM * (abs(nu) + (abs(above) * most).sum(axis=0))
+        # The ends of a box without laws may be crossed. Then the larger product keeps the bound from leaving the values.
+        value = nu + np.maximum(above * most, above * least).sum(axis=0)
+        value = value + _ROOM * (abs(nu) + (abs(above) * most).sum(axis=0))
         law = np.where(value < best, raised, law)
         law[i] += np.where(value < best, 1.0 - law.sum(axis=0), 0.0)
         best = np.fmin(best, value)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import product
 
+from entropic_bpi.verification._file import Rejected
 from reference.verifier._ball import Ball, extreme_mean, highest_mean, tilted_mean
 from reference.verifier._intervals import Interval, down, up
 
@@ -23,7 +25,10 @@ class Sheet:
         self.optimum, self.policy, self.top, self.ratio = ([1.0] * (n_states + 1) for _ in range(4))
 
     def close(self, states: list[int]) -> None:
-        """Fill the last entry with the worst that any of ``states`` can do."""
+        """Fill the last entry with the worst that any of ``states`` can do; refuse what is not a positive number."""
+        for values in (self.optimum, self.policy, self.top, self.ratio):
+            if not all(0.0 < values[s] < math.inf for s in states):
+                raise Rejected("the bounds cannot be computed: they leave the range of floats")
         best, worst = (max, min) if self.sign > 0 else (min, max)
         self.optimum[-1] = best(self.optimum[s] for s in states)
         self.policy[-1] = worst(self.policy[s] for s in states)
