@@ -46,11 +46,16 @@ def room(content, gap):
 
 
 def disagreement(content):
-    """What the verifier and its reference say differently of a certificate; None if nothing.
+    """Return what the two say differently of a certificate, None if nothing, and whether the verifier accepts it."""
+    mine, theirs = eb.verify(Stated(content)), reference.verify(Stated(content))
+    return difference(content, mine, theirs), mine.ok
+
+
+def difference(content, mine, theirs):
+    """Return both verifications of a certificate if they differ, otherwise None.
 
     Where a claim lies between the bounds of the two, or their verdict is about the last digits of a claim, both are right.
     """
-    mine, theirs = eb.verify(Stated(content)), reference.verify(Stated(content))
     bounds = [(getattr(mine, name), getattr(theirs, name)) for name in ("lower", "upper", "gap")]
     if math.isnan(mine.gap) or math.isnan(theirs.gap):
         same = not mine.ok and not theirs.ok and math.isnan(mine.gap) == math.isnan(theirs.gap)
@@ -85,30 +90,40 @@ def by_pairs(content):
     return content
 
 
-def check_kind(kind, many):
-    rng, verdicts = np.random.default_rng(len(kind)), {True: 0, False: 0}
-    for seed, claim in islice(honest_certificates(kind), many):
+def compared(kind):
+    """Yield the certificates of one kind that are compared, with the seed of each: honest, understated, and by pairs."""
+    rng = np.random.default_rng(len(kind))
+    for seed, claim in honest_certificates(kind):
         content = json.loads(json.dumps(claim._content()))
-        for some in (content, understated(content, rng), by_pairs(content)):
-            assert (found := disagreement(some)) is None, (seed, found)
-            verdicts[eb.verify(Stated(some)).ok] += 1
-    assert min(verdicts.values()) > many / 20
+        yield seed, content
+        yield seed, understated(content, rng)
+        if (other := by_pairs(content)) != content:
+            yield seed, other
+
+
+def check_kind(kind, many):
+    verdicts = {True: 0, False: 0}
+    for seed, content in islice(compared(kind), many):
+        found, accepted = disagreement(content)
+        assert found is None, (seed, found)
+        verdicts[accepted] += 1
+    assert min(verdicts.values()) > many / 60
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_verifier_agrees_with_its_reference(kind):
-    check_kind(kind, {"discounted": 25, "noise": 13}.get(kind, 8))  # few of these are refused
+    check_kind(kind, {"discounted": 75, "noise": 39}.get(kind, 24))  # few of these are refused
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_verifier_agrees_with_its_reference_on_25_certificates_of_every_kind(kind):
-    check_kind(kind, 25)
+def test_the_verifier_agrees_with_its_reference_on_75_certificates_of_every_kind(kind):
+    check_kind(kind, 75)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_verifier_agrees_with_its_reference_on_2e4_certificates_of_every_kind(kind):
+def test_the_verifier_agrees_with_its_reference_on_1e4_certificates_of_every_kind(kind):
     check_kind(kind, 10_000)
 
 
@@ -121,8 +136,9 @@ def test_the_verifier_agrees_with_its_reference_on_forgeries(seed, many, honest,
     for i in range(many):
         content, done = forgery(bases[i % len(bases)], rng)
         content = restated(json.loads(json.dumps(content)), tmp_path)
-        assert (found := disagreement(content)) is None, (done, found)
-        accepted += eb.verify(Stated(content)).ok
+        found, ok = disagreement(content)
+        assert found is None, (done, found)
+        accepted += ok
     assert many / 20 < accepted < many / 2
 
 
