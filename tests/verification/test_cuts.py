@@ -112,13 +112,15 @@ def test_moved_cuts_and_smaller_claims_are_refused(content):
 
 @pytest.mark.parametrize("beta", [-2.5, 2.5])
 @pytest.mark.parametrize("at", [0.01, 0.99])
-def test_a_cut_beyond_all_laws_leaves_bounds_that_are_numbers(beta, at):
-    """One side of the cut holds no law of its ball: the ends of its box are crossed, and any bound holds there."""
+def test_a_part_beyond_all_laws_does_not_count_whatever_its_leaf_says(beta, at):
+    """One side of the cut holds no law of the ball: the ends of its box are crossed, and any bound holds there."""
     goal = {"beta": beta, "eps": 0.5, "delta": 0.1, "successors": "model", "stationary": True}
     content = eb.identify(BRIDGE, **goal, max_episodes=2000, seed=3).certificate._content()
     content["claim"] |= {"test": "boxes", "cuts": [{"law": RISKY_AT_S4, "event": [GOAL], "at": at}, "ratio", "ratio"]}
     mine, theirs = eb.verify(Stated(content)), reference.verify(Stated(content))
     assert mine.ok == theirs.ok
+    without = eb.verify(Stated({**content, "claim": content["claim"] | {"test": "ratio", "cuts": None}}))
+    assert mine.gap <= without.gap * (1 + 1e-9)
     assert (mine.lower, mine.upper, mine.gap) == pytest.approx((theirs.lower, theirs.upper, theirs.gap), rel=1e-9)
 
 
@@ -211,6 +213,13 @@ def test_no_law_of_ball_and_box_on_a_grid_exceeds_the_bound(k):
             assert side * bound >= (side * grid[inside] @ f).max() - 1e-12
             assert side * bound <= side * extreme_mean(ball, f[:, None], side)[0] + 1e-12
     assert checked > 5
+
+
+@pytest.mark.usefixtures("silent")
+def test_ends_that_rounding_has_crossed_do_not_make_a_bound_negative():
+    box = np.array([[1e-14, 1.0 - 1e-14], [-1e-14, 1.0]])[:, :, None]
+    ball = a_ball(np.random.default_rng(1), 2, box)
+    assert extreme_mean(ball, np.array([[1.0], [1e-200]]), 1)[0] > 0.0
 
 
 @pytest.mark.usefixtures("silent")

@@ -378,7 +378,7 @@ def _boxed_mean(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     for i, nu in enumerate(f):
         above = f - nu
         raised = np.where(above > 0.0, most, least)
-        # The ends of a box without laws may be crossed. Then the larger product keeps the bound from leaving the values.
+        # Rounding may cross the ends. The larger product keeps the bound from falling below the values then.
         value = nu + np.maximum(above * most, above * least).sum(axis=0)
         value = value + _ROOM * (abs(nu) + (abs(above) * most).sum(axis=0))
         law = np.where(value < best, raised, law)
@@ -455,13 +455,18 @@ def closed(table: np.ndarray) -> np.ndarray:
     return table
 
 
+def is_crossed(least: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Whether the ends of some interval of a box are certainly not in order, so that no law lies in the box."""
+    return np.any(least > most + 1e-9, axis=0)
+
+
 def holds_none(ball: Balls, least: np.ndarray, most: np.ndarray) -> bool:
     """Whether certainly no law of the ball of a single row lies in a box.
 
     Its intervals are in order, and for some λ ≥ 0 the smallest of Σ p log(p/q) + λ(Σ q - 1) over the box, which is below
     KL(p, q) for every law q there, exceeds the radius.
     """
-    if np.any(least > most + 1e-9) or least.sum() > 1.0 + 1e-9 or most.sum() < 1.0 - 1e-9:
+    if is_crossed(least, most) or least.sum() > 1.0 + 1e-9 or most.sum() < 1.0 - 1e-9:
         return True
     p, lam = ball.shares, np.geomspace(1e-6, 1e6, 4001)
     q = np.clip(p / lam, least[:, None], most[:, None])

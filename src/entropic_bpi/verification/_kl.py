@@ -189,6 +189,7 @@ class KLRecursion:
             table = np.where(is_cut[:, None, None], _ball.closed(table), [0.0, 1.0])
             for row, outcomes in events.items():
                 boxes[row] = table[:, outcomes].transpose(2, 1, 0)
+                empty |= _ball.is_crossed(*boxes[row])
                 for i in np.flatnonzero(said & is_cut & ~empty).tolist():
                     empty[i] = _ball.holds_none(self._one(row), *boxes[row][:, :, i])
         if np.any(said & ~empty):

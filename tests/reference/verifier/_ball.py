@@ -212,8 +212,6 @@ def _fixed_one_by_one(
 
 def holds_none(ball: Ball, least: list[float], most: list[float]) -> bool:
     """Whether certainly no q of the ball lies in the box: for some λ, Σ p log(p/q) + λ(Σ q - 1) is never so small there."""
-    if any(a > b + 1e-9 for a, b in zip(least, most, strict=True)):
-        return True
     if not ball.visits:
         return False
     p = [count / ball.visits for count in ball.tallies]

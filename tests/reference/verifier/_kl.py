@@ -96,6 +96,8 @@ class _KL:
             _close(table, frozenset(labels))
             for row, own in events.items():
                 least, most = [table[event][0] for event in own], [table[event][1] for event in own]
+                if any(a > b + 1e-9 for a, b in zip(least, most, strict=True)):
+                    return 0.0
                 if test == "empty" and holds_none(self._ball(row), least, most):
                     return 0.0
                 part.balls[row] = replace(self._ball(row), box=(least, most))
