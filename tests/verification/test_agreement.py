@@ -61,7 +61,8 @@ def difference(content, mine, theirs):
         same = not mine.ok and not theirs.ok and math.isnan(mine.gap) == math.isnan(theirs.gap)
         return None if same else (mine, theirs)
     values = room(content, theirs.gap)
-    rooms = values, values, values + OF_GAP * theirs.gap
+    # Where what was seen contradicts a declaration, the bounds of the values may be crossed: the gap is negative then.
+    rooms = values, values, values + OF_GAP * abs(theirs.gap)
     if not all(abs(one - other) <= most for (one, other), most in zip(bounds, rooms, strict=True)):
         return mine, theirs
     claimed = [content["claim"][name] for name in ("lower", "upper", "gap")]
