@@ -10,7 +10,8 @@ optimised, turned into machine code and kept on disk.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
+from types import BuiltinFunctionType
 from typing import Any, ClassVar
 
 from llvmlite.binding import Linkage, create_pass_builder, create_pipeline_tuning_options
@@ -22,6 +23,7 @@ from numba.core.lowering import Lower
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
 from numba.core.types.misc import unliteral
+from numba.core.typing.context import Context
 
 from entropic_bpi.compile.records import is_record, register_record  # noqa: F401 (for the decorators)
 
@@ -93,9 +95,30 @@ class _SharedFlags(Flags):
         return self._known[-1]
 
 
+class _Typing(Context):
+    """Numba's typing context, which remembers the types of operations instead of looking at each of their forms again."""
+
+    def __init__(self, usual: Context) -> None:
+        vars(self).update(vars(usual))
+        self._known: dict[Any, Any] = {}
+
+    @classmethod
+    @cache
+    def of(cls, usual: Context) -> _Typing:
+        return cls(usual)
+
+    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
+        if kws or not isinstance(getattr(func, "typing_key", None), BuiltinFunctionType):
+            return super().resolve_function_type(func, args, kws)
+        key = func, tuple(args)
+        if self._known.get(key) is None:  # what has no type may have one later
+            self._known[key] = super().resolve_function_type(func, args, kws)
+        return self._known[key]
+
+
 class _Compiler(Compiler):
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, typing: Any, *arguments: Any) -> None:
+        super().__init__(typing if isinstance(typing, _Typing) else _Typing.of(typing), *arguments)
         self.state.flags = _SharedFlags(self.state.flags)
 
     def define_pipelines(self) -> Any:
