@@ -613,14 +613,15 @@ def relations(case: Case, method: KL, kind: int) -> tuple[np.ndarray, np.ndarray
     rho, d, r = np.full((t.steps, S), np.nan), *np.full((2, t.steps, S, S), np.nan)
     planned = method._inputs(method.rules, case.counts.arrays), method.optimism, method.plans[kind]
     occupied = pairs.occupied_states(*planned)
-    buffers = pairs.buffers_for(planned[0], occupied)
-    for h in reversed(range(t.steps)):
-        pairs._step(*planned, h, occupied[h], buffers)
-        now = buffers.now
-        buffers = buffers._replace(now=buffers.next, next=now)
-        states = np.flatnonzero(occupied[h])
+    switches = np.empty(occupied.shape, dtype=np.int64)
+    for h in range(t.steps):
+        buffers, states = pairs.buffers_for(planned[0], occupied), np.flatnonzero(occupied[h])
+        # With nobody before step h its relations stay in the buffers, which steps use in turn.
+        pairs.relate(*planned, occupied * (np.arange(t.steps) >= h)[:, None], buffers, switches)
+        now = buffers.next if (t.steps - h) % 2 == 0 else buffers.now
         places = now.position[states]
         rho[h, states] = now.rho[states]
         d[h][np.ix_(states, states)] = now.d[np.ix_(places, places)]
         r[h][np.ix_(states, states)] = now.r[np.ix_(places, places)]
+        r[h, states, states] = rho[h, states]  # the same by definition; the first is lost where two steps come before
     return rho, d, r
