@@ -1,5 +1,6 @@
 """When a run plans by default: from the sizes of the model and the gap, without a clock."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -19,6 +20,11 @@ def plans(source, **options):
     return eb.identify(source, **{**GOAL, **options}).history["episodes"].tolist()
 
 
+@functools.cache
+def history_of_the_default(seed):
+    return eb.identify(MEDIUM, **{**GOAL, "seed": seed}, eps=0.6, stationary=True).history
+
+
 @pytest.mark.parametrize("stationary", [True, False])
 def test_small_models_are_planned_for_as_with_one_hundredth(stationary):
     options = {"eps": 0.3, "stationary": stationary}
@@ -27,7 +33,7 @@ def test_small_models_are_planned_for_as_with_one_hundredth(stationary):
 
 def test_larger_models_are_planned_for_less_often_but_at_each_doubling_and_before_the_first_episode():
     options = {"eps": 0.6, "stationary": True}
-    ours = [plans(MEDIUM, **{**options, "seed": seed}) for seed in range(4)]
+    ours = [history_of_the_default(seed)["episodes"].tolist() for seed in range(4)]
     fine = [plans(MEDIUM, **{**options, "seed": seed}, replan=0.01) for seed in range(4)]
     for each in ours:
         assert each[:2] == [0, 1]
@@ -37,7 +43,7 @@ def test_larger_models_are_planned_for_less_often_but_at_each_doubling_and_befor
 
 
 def test_no_more_is_played_than_the_target_takes_if_gaps_fall_like_one_over_n():
-    history = eb.identify(MEDIUM, **GOAL, eps=0.6, stationary=True).history
+    history = history_of_the_default(GOAL["seed"])
     late = history[history["gap"] < 2 * 0.6]
     smallest = np.minimum.accumulate(late["gap"])[:-1]
     growth = np.diff(late["episodes"]) / late["episodes"][:-1]
@@ -45,20 +51,23 @@ def test_no_more_is_played_than_the_target_takes_if_gaps_fall_like_one_over_n():
     assert np.all(growth <= np.maximum(smallest / 0.6 - 1, 0.01) + 1 / late["episodes"][:-1])
 
 
-def test_a_run_that_goes_on_from_any_plan_has_the_same_schedule():
+@pytest.mark.parametrize(
+    "where", [pytest.param("early", marks=pytest.mark.slow), "middle", pytest.param("late", marks=pytest.mark.slow)]
+)
+def test_a_run_that_goes_on_from_any_plan_has_the_same_schedule(where):
     source, settings = Settings.read(MEDIUM, **GOAL, eps=0.6, stationary=True)
-    whole = plans(MEDIUM, eps=0.6, stationary=True)
-    for until in (3, len(whole) // 2, len(whole) - 3):
-        loop = start_run(source, settings)
-        seen = []
+    whole = history_of_the_default(GOAL["seed"])["episodes"].tolist()
+    until = {"early": 3, "middle": len(whole) // 2, "late": len(whole) - 3}[where]
+    loop = start_run(source, settings)
+    seen = []
 
-        def observe(plan, seen=seen, until=until):
-            seen.append(plan)
-            if len(seen) == until:
-                raise KeyboardInterrupt
+    def observe(plan):
+        seen.append(plan)
+        if len(seen) == until:
+            raise KeyboardInterrupt
 
-        with pytest.raises(KeyboardInterrupt):
-            loop.go(observe)
-        again = Loop(source, settings, loop.snapshot())
-        again.go(lambda plan: None)
-        assert np.concatenate(again.state.history)["episodes"].tolist() == whole
+    with pytest.raises(KeyboardInterrupt):
+        loop.go(observe)
+    again = Loop(source, settings, loop.snapshot())
+    again.go(lambda plan: None)
+    assert np.concatenate(again.state.history)["episodes"].tolist() == whole
