@@ -84,7 +84,7 @@ def test_no_kernel_and_no_rewards_contradict_the_plan_in_many_cases(law):
 
 @pytest.mark.parametrize("law", ["random", "random-pair"])
 def test_bounds_on_rewards_that_are_a_little_too_tight_are_found_out(law):
-    assert attack_paid(range(30), law, excess=0.5) < -1e-4
+    assert any(attack_paid([seed], law, excess=0.5) < -1e-4 for seed in range(30))
 
 
 def attack_many(seeds, shape, starts=6):
@@ -288,7 +288,7 @@ def test_counts_that_were_set_back_are_planned_anew(kind):
     assert method.plan(counts, 0).bounds == fresh.plan(counts, 0).bounds
 
 
-@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("sign", [pytest.param(1, marks=pytest.mark.slow), -1])
 def test_threads_change_nothing(sign):
     mdp = eb.instances.garnet(30, 3, 3, horizon=8, seed=1)
     result = eb.identify(

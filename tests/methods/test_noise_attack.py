@@ -78,8 +78,7 @@ def couple_everything(balls):
 
 
 def test_the_attack_catches_a_coupling_of_rows_that_do_not_tell_each_other():
-    worst, _, _ = violations(range(100), change=couple_everything, reach=3.0)
-    assert worst > 1e-6
+    assert any(violations([seed], change=couple_everything, reach=3.0)[0] > 1e-6 for seed in range(100))
 
 
 class Stated:
@@ -141,7 +140,7 @@ def test_no_law_inside_the_balls_contradicts_the_verifier():
 
 def test_the_attack_catches_values_of_two_units(monkeypatch):
     mix_the_units(monkeypatch)
-    assert excess_over_the_verifier(range(10))[0] > 1e-6
+    assert any(excess_over_the_verifier([seed])[0] > 1e-6 for seed in range(10))
 
 
 # -- several slots of one next state -----------------------------------------------------------------------------------
@@ -242,4 +241,4 @@ def test_what_was_seen_does_not_contradict_the_verifier_where_rewards_depend_on_
 @pytest.mark.parametrize("change", [average_rewards, share_first_slots])
 def test_other_ways_to_read_several_slots_of_one_next_state_are_caught(change, monkeypatch):
     change(monkeypatch)
-    assert excess_of_label_rewards(range(8)) > 1e-3
+    assert any(excess_of_label_rewards([seed]) > 1e-3 for seed in range(8))
