@@ -57,7 +57,8 @@ def test_known_rewards_need_no_range(reward, tmp_path):
     assert eb.verify(again).ok
 
 
-def test_bounds_hold():
+@pytest.mark.parametrize("many", [3, pytest.param(10, marks=pytest.mark.slow)])
+def test_bounds_hold(many):
     """Against the model of the shop, whose closed state pays nothing."""
     kernel, rewards = np.zeros((5, 3, 5)), np.zeros((5, 3, 5))
     kernel[4, :, 4] = 1
@@ -68,7 +69,7 @@ def test_bounds_hold():
             kernel[s, a, 4] += (0.3 if left == 0 else 0.0) / 3
         rewards[s, a, :4], rewards[s, a, 4] = TABLE[s, a], TABLE[s, a, 0]
     truth = eb.FiniteMDP(kernel, np.stack([rewards] * 3), horizon=3, start=3)
-    for seed in range(10):
+    for seed in range(many):
         for beta in (-2.0, 1.0):
             claim = eb.identify(Shop(), **{**RUN, "beta": beta, "seed": seed}, reward=price).certificate
             best, own = eb.solve(truth, beta).value, eb.evaluate(truth, claim.policy, beta).value

@@ -133,7 +133,7 @@ def best_possible(mdp, alternatives, beta, eps, delta, everywhere=False):
     return outcome.fun
 
 
-@pytest.mark.parametrize("seed", sampled(range(6), range(3)))  # every beta and both accuracies
+@pytest.mark.parametrize("seed", sampled(range(6), [1]))  # the next test has every beta by default
 def test_the_program_is_below_the_one_that_lists_every_policy(seed):
     rng = np.random.default_rng(seed)
     beta, eps, delta = BETAS[seed % 3], [0.05, 0.15][seed % 2], 0.1
