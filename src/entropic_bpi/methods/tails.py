@@ -119,6 +119,7 @@ def tails_of(method: KL, counts: Counts, policy: np.ndarray, step: float) -> Tai
     arrays, frame = method._arrays(counts), method.frame
     refresh_radii(rules, arrays)
     known = np.empty((0, 0, 0)) if problem.rewards is None else problem.rewards
+    known = np.broadcast_to(known, known.shape)  # never writable, so that kernels are compiled once for both
     walk = _Walk(policy, step, SLACK, problem.factors, known)
     visited = np.zeros((frame.steps + 1, frame.n_states + 1), dtype=np.bool_)
     ends = np.zeros((2, frame.steps + 1), dtype=np.int64)
