@@ -182,7 +182,7 @@ class Certificate(Verifiable):
                 raise CertificateError(f"counts.{name} must be {len(seen.rows)} integers from {least} to {most}")
         check_policy(self.policy, problem.horizon, problem.n_states, problem.n_actions)
         check_allowed_rows(problem, seen.rows)
-        check_policy_allowed(problem, np.pad(self.policy, ((int(problem.artificial), 0), (0, 0))))
+        check_policy_allowed(problem, self._planned)
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -24,8 +24,7 @@ def best_by_estimates(certificate: Certificate) -> np.ndarray:
     problem = certificate.problem
     if not isinstance(problem.risk, EVaR):
         return _plan(certificate, problem.beta)[0]
-    spread = problem.return_spread or 1.0
-    lams = np.geomspace(_SMALLEST_TILT, _LARGEST_TILT, _TILTS) / spread
+    lams = np.geomspace(_SMALLEST_TILT, _LARGEST_TILT, _TILTS) / (problem.return_spread or 1.0)
     plans = [_plan(certificate, -lam) for lam in lams]
     values = [value - problem.risk.cost / lam for (_, value), lam in zip(plans, lams, strict=True)]
     return plans[int(np.argmax(values))][0]
@@ -85,8 +84,6 @@ def _at_start(certificate: Certificate, values: np.ndarray, beta: float) -> floa
 def _risk(rows: np.ndarray, times: np.ndarray, returns: np.ndarray, beta: float) -> tuple[np.ndarray, np.ndarray]:
     """The rows that were visited, which are sorted, and the entropic risk of each under its frequencies."""
     visited, begin = np.unique(rows, return_index=True)
-    if not len(visited):
-        return visited, np.empty(0)
     visits, place = np.add.reduceat(times, begin), np.cumsum(np.isin(np.arange(len(rows)), begin)) - 1
     if beta == 0:
         return visited, np.add.reduceat(times * returns, begin) / visits

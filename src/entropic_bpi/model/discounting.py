@@ -58,7 +58,7 @@ def repeated(mdp: FiniteMDP, horizon: int) -> FiniteMDP:
             "discount is for processes that never end: transitions and rewards must be the same at every step, and those of "
             "this model change; discounted rewards of finitely many steps are a model of their own, with rewards (H, S, A)"
         )
-    return FiniteMDP._from_fields({**mdp._fields(), "horizon": horizon})
+    return mdp._with(horizon=horizon)
 
 
 def discounted(mdp: FiniteMDP, discount: float, horizon: int | None = None) -> FiniteMDP:

@@ -279,8 +279,6 @@ def _grid(low: float, high: float, spread: float, tol: float) -> np.ndarray:
             points.append(sign * beta)
             beta += math.sqrt(32 * tol * beta / spread)
             if len(points) > _MOST_POINTS:
-                expected = "give a larger tol or a smaller range"
-                raise InvalidProblemError(
-                    f"tol = {tol:g} needs more than {_MOST_POINTS} plans for these betas: {expected}"
-                )
+                needed = f"more than {_MOST_POINTS} plans for these betas: give a larger tol or a smaller range"
+                raise InvalidProblemError(f"tol = {tol:g} needs {needed}")
     return np.unique(points)

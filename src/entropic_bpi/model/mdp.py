@@ -13,7 +13,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Hashable, Iterable, Sequence
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,14 @@ import numpy as np
 from entropic_bpi.errors import InvalidModelError, InvalidProblemError
 from entropic_bpi.model.formats.registry import read_model, write_model
 from entropic_bpi.model.parts import reading
-from entropic_bpi.model.parts.arrays import SparseTransitions, joined, stand_ins
-from entropic_bpi.model.parts.mechanics import OutcomeTable, arrays_of_noise, fields_of, table_of_fields
-from entropic_bpi.model.parts.rows import ModelRows
+from entropic_bpi.model.parts.arrays import SparseTransitions, joined, without_single_axis
+from entropic_bpi.model.parts.mechanics import OutcomeTable, arrays_of_noise, table_of_fields
 from entropic_bpi.tools.checks import check_path, check_policy
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Summarised
 
 
-class FiniteMDP(ModelRows, Summarised):
+class FiniteMDP(reading.ModelArrays, Summarised):
     r"""A finite MDP with a finite horizon: immutable, validated, hashable by content.
 
     Parameters
@@ -165,10 +165,9 @@ class FiniteMDP(ModelRows, Summarised):
             start = np.append(np.asarray(start, dtype=float), [0.0] * (len(names) - len(states)))
         else:
             raise InvalidModelError(f"start must be one of the states, or a distribution over them; got {shown(start)}")
-        named: dict[str, Any] = {"state_names": names, "action_names": list(map(str, actions))}
         if rewards.ndim == 3 and len(set(rewards.shape) | {horizon}) == 1:  # which could also mean (H, S, A)
             rewards = np.broadcast_to(rewards, (horizon, *rewards.shape))
-        mdp = cls(transitions, rewards, horizon=horizon, start=start, **named)
+        mdp = cls(transitions, rewards, horizon=horizon, start=start, state_names=names, action_names=actions)
         mdp._noise = table
         return mdp
 
@@ -190,9 +189,7 @@ class FiniteMDP(ModelRows, Summarised):
     @property
     def allowed(self) -> np.ndarray | None:
         """The allowed actions, boolean ``(S, A)`` or ``(H, S, A)``; None if all are."""
-        if self._allowed is None:
-            return None
-        return self._allowed[0] if len(self._allowed) == 1 else self._allowed
+        return without_single_axis(self._allowed)
 
     @property
     def mechanics(self) -> OutcomeTable | None:
@@ -202,16 +199,12 @@ class FiniteMDP(ModelRows, Summarised):
     @property
     def transitions(self) -> Any:
         """Transitions in the form they can be passed back to the constructor: an array, or :class:`SparseTransitions`."""
-        if self._kernel is None:
-            return self.rows
-        return self._kernel[0] if self.stationary else self._kernel
+        return self.rows if self._kernel is None else without_single_axis(self._kernel)
 
     @property
     def rewards(self) -> np.ndarray | None:
         """``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``; None when ``rows`` carry them."""
-        if self._rewards is None:
-            return None
-        return self._rewards if len(self._rewards) == self.horizon > 1 else self._rewards[0]
+        return without_single_axis(self._rewards)
 
     # -- masks -------------------------------------------------------------------------------------------
 
@@ -239,14 +232,11 @@ class FiniteMDP(ModelRows, Summarised):
 
     @cached_property
     def _per_step_without_masks(self) -> FiniteMDP:
-        assert self._allowed is not None
-        sources = stand_ins(self._allowed) + self.n_actions * np.arange(self.n_states)[:, None]
-        rows = joined([self._chosen_rows(h, source.reshape(-1)) for h, source in enumerate(sources)])
-        fields = self._fields() | {"transitions": None, "allowed": None, **_row_fields(rows), "rewards": None}
-        if not self.next_state_rewards:
-            tables = [self.step_rewards(h).reshape(-1)[source] for h, source in enumerate(sources)]
-            fields |= {"rewards": np.stack(tables), "entry_rewards": None}
-        return FiniteMDP._from_fields(fields)
+        size = (self.n_states, self.n_actions)
+        rewards = size if self.next_state_rewards else np.broadcast_to(self._payoffs, (self.horizon, *size))
+        mdp = self._with(transitions=joined([self.step_rows(h) for h in range(self.horizon)]), rewards=rewards)
+        mdp._allowed = None  # rows and rewards of forbidden actions have been replaced step by step
+        return mdp
 
     @cached_property
     def _step_reward_ranges(self) -> tuple[np.ndarray, np.ndarray]:
@@ -304,7 +294,7 @@ class FiniteMDP(ModelRows, Summarised):
         super().__setattr__(name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self)._from_fields, (self._fields(),)
+        return partial(type(self), **self._fields()), (), {"_noise": self._noise}
 
     @cached_property
     def content_hash(self) -> str:
@@ -337,23 +327,26 @@ class FiniteMDP(ModelRows, Summarised):
     # -- files ---------------------------------------------------------------------------------------------
 
     def _fields(self) -> dict[str, Any]:
-        sizes = [self.n_states, self.n_actions]
-        fields: dict[str, Any] = {"horizon": self.horizon, "start": self.start, "sizes": sizes}
+        """The arguments of the constructor."""
+        rewards = (self.n_states, self.n_actions) if self.rewards is None else self.rewards
+        fields = {"transitions": self.transitions, "rewards": rewards, "horizon": self.horizon, "start": self.start}
         fields |= {"state_names": self._state_names, "action_names": self._action_names}
-        fields |= {"unit": self.unit, "title": self.title, "allowed": self.allowed}
-        fields |= {} if self._noise is None else fields_of(self._noise)
-        fields |= _row_fields(self.rows) if self.is_sparse else {"transitions": self.transitions}
-        fields["rewards"] = self.rewards
-        return {name: value for name, value in fields.items() if value is not None}
+        return fields | {"unit": self.unit, "title": self.title, "allowed": self.allowed}
+
+    def _with(self, **changes: Any) -> FiniteMDP:
+        """The same model with other arguments of the constructor."""
+        mdp = FiniteMDP(**(self._fields() | changes))
+        mdp._noise = self._noise
+        return mdp
 
     def _with_rewards(self, rewards: np.ndarray) -> FiniteMDP:
         """The same model with other rewards, in the form of ``_payoffs``."""
-        given: dict[str, Any] = {"rewards": rewards[0] if len(rewards) == 1 else rewards}
         if self.next_state_rewards:
-            given = _row_fields(self.rows) | {"entry_rewards": rewards, "rewards": None}
-        elif not self.is_sparse and rewards.shape == (self.n_states,) * 3:  # could also mean (S, A, S)
-            given["rewards"] = np.repeat(rewards[..., None], self.n_states, axis=3)
-        return FiniteMDP._from_fields(self._fields() | given)
+            rows = replace(self.rows, rewards=rewards)
+            return self._with(transitions=rows, rewards=(self.n_states, self.n_actions))
+        if not self.is_sparse and rewards.shape == (self.n_states,) * 3:  # could also mean (S, A, S)
+            rewards = np.repeat(rewards[..., None], self.n_states, axis=3)
+        return self._with(rewards=without_single_axis(rewards))
 
     def save(self, path: str | Path) -> None:
         """Write the model to a file, in the format that the suffix names.
@@ -423,32 +416,22 @@ class FiniteMDP(ModelRows, Summarised):
         """
         path = check_path("path", path)
         fields = read_model(path, horizon, start, reward)
+        names = ("horizon", "start", "state_names", "action_names", "allowed", "unit", "title")
+        given: dict[str, Any] = {name: fields.get(name) for name in names}
+        transitions, rewards = fields.get("transitions"), fields.get("rewards")
         try:
-            mdp = cls._from_fields(fields)
+            if "indptr" in fields:
+                rows: Any = (fields.get(name) for name in ("indptr", "indices", "probabilities", "entry_rewards"))
+                transitions = SparseTransitions(*rows)
+                rewards = tuple(int(size) for size in fields["sizes"]) if rewards is None else rewards
+            mdp = cls(transitions, rewards, **given)
+            mdp._noise = table_of_fields(fields, mdp.n_states, mdp.n_actions)
         except (TypeError, ValueError, OverflowError) as error:  # fields of a file may hold anything
             raise InvalidModelError(f"{path}: {error}") from None
         sizes = np.asarray(fields.get("sizes", (mdp.n_states, mdp.n_actions))).tolist()
         if sizes != [mdp.n_states, mdp.n_actions]:
             raise InvalidModelError(f"{path}: sizes are {sizes}, but the arrays are of {mdp!r}")
         return mdp
-
-    @classmethod
-    def _from_fields(cls, fields: dict[str, Any]) -> FiniteMDP:
-        transitions, rewards = fields.get("transitions"), fields.get("rewards")
-        if "indptr" in fields:
-            indptr, indices, probabilities = (fields[name] for name in ("indptr", "indices", "probabilities"))
-            transitions = SparseTransitions(indptr, indices, probabilities, fields.get("entry_rewards"))
-            rewards = tuple(int(size) for size in fields["sizes"]) if rewards is None else rewards
-        given = {name: fields.get(name) for name in ("state_names", "action_names", "allowed", "unit", "title")}
-        mdp = cls(transitions, rewards, horizon=fields["horizon"], start=fields["start"], **given)
-        mdp._noise = table_of_fields(fields, mdp.n_states, mdp.n_actions)
-        return mdp
-
-
-def _row_fields(rows: SparseTransitions) -> dict[str, Any]:
-    """The fields of a model file that hold the rows."""
-    names = ("indptr", "indices", "probabilities", "entry_rewards")
-    return dict(zip(names, (rows.indptr, rows.indices, rows.probabilities, rows.rewards), strict=True))
 
 
 def check_model(value: Any, name: str = "mdp") -> FiniteMDP:

@@ -123,9 +123,8 @@ class ReturnLaw:
         q = check_finite("q", q)
         if not 0 <= q <= 1:
             raise InvalidProblemError(f"q must lie in [0, 1], got {q}")
-        if q == 1:
-            return float(self.support[-1])
-        index = int(np.searchsorted(np.cumsum(self.probabilities), q * (1 - 1e-13)))  # forgive rounding in the sum
+        level = q * (1 - 1e-13) if q < 1 else math.inf  # forgive rounding in the sum
+        index = int(np.searchsorted(np.cumsum(self.probabilities), level))
         return float(self.support[min(index, len(self.support) - 1)])
 
     def cvar(self, alpha: float) -> float:

@@ -163,12 +163,11 @@ def solve_sparse(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.nda
     threads = get_num_threads() if mdp.n_states * mdp.n_actions >= _PARALLEL_ROWS else 1
     blocks = threads * _BLOCKS_PER_THREAD if threads > 1 else 1
     bounds = [mdp.n_states * block // blocks for block in range(blocks + 1)]
-    assert mdp.rewards is not None
     with ThreadPoolExecutor(threads) as pool:
         each = pool.map if threads > 1 else map
         for h in reversed(range(mdp.horizon)):
             rows, rewards, after = mdp.step_rows(h), mdp.step_rewards(h), values[h + 1]
-            if h == mdp.horizon - 1 or mdp.rewards.ndim == 3:  # otherwise it is that of the step after
+            if h == mdp.horizon - 1 or len(mdp._payoffs) > 1:  # otherwise it is that of the step after
                 largest = abs(beta) * max(float(rewards.max()), -float(rewards.min()))
                 growth = np.exp(beta * rewards) if largest <= backups.LARGEST_EXPONENT else _NO_GROWTH
             _, _, centre, top, strength = scale = _scale(after, beta)

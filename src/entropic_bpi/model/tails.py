@@ -48,6 +48,7 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
+from entropic_bpi.model.parts.arrays import SparseTransitions
 from entropic_bpi.model.planning import solve
 from entropic_bpi.model.return_law import check_level, max_return, min_return
 from entropic_bpi.tools.checks import check_finite, check_integer, check_positive, check_probability
@@ -125,7 +126,8 @@ class CVaRSolution:
         h = check_integer("step", step, at_least=0, at_most=mdp.horizon - 1)
         s = check_integer("state", state, at_least=0, at_most=mdp.n_states - 1)
         missing = np.array([self.threshold - check_finite("earned", earned)])
-        each = [_mean(self._shortfalls[h + 1], *_outcomes(mdp, h, s, a), missing)[1][0] for a in range(mdp.n_actions)]
+        rows = mdp._chosen_rows(h, s * mdp.n_actions + np.arange(mdp.n_actions))
+        each = [_mean(self._shortfalls[h + 1], rows, a, missing)[1][0] for a in range(mdp.n_actions)]
         policy = np.full((mdp.horizon, mdp.n_states), np.argmin(each))
         return int(mdp.replace_forbidden(policy)[h, s])
 
@@ -173,25 +175,19 @@ def solve_cvar(mdp: FiniteMDP, alpha: float, *, tol: float = 1e-6) -> CVaRSoluti
     step_room, total = room / (mdp.horizon + 1), 0.0
     shortfalls: list[list[_Shortfall]] = [[(np.zeros(1), np.zeros(1))] * mdp.n_states]
     for h in reversed(range(mdp.horizon)):
-        kept = []
+        kept, rows = [], whole._chosen_rows(h, np.arange(mdp.n_states * mdp.n_actions))
         for s in range(mdp.n_states):
-            each = (_mean(shortfalls[0], *_outcomes(whole, h, s, a)) for a in range(mdp.n_actions))
+            each = (_mean(shortfalls[0], rows, s * mdp.n_actions + a) for a in range(mdp.n_actions))
             kept.append(_simplified(reduce(_minimum, each), step_room, rounding))
         total += max(lost for _, lost in kept)
         shortfalls.insert(0, [shortfall for shortfall, _ in kept])
     start = np.flatnonzero(mdp.start_distribution > 0)
-    knots, missed = _mean(shortfalls[0], start, mdp.start_distribution[start], np.zeros(len(start)))
+    first = np.array([0, len(start)]), start, mdp.start_distribution[start], np.zeros(len(start))
+    knots, missed = _mean(shortfalls[0], SparseTransitions(*first), 0)
     values = knots - missed / alpha
     best_at = int(np.argmax(values))
     value, pad = float(values[best_at]), (total + rounding) / alpha
     return CVaRSolution(value, value - pad, value + pad, alpha, float(knots[best_at]), whole, shortfalls)
-
-
-def _outcomes(mdp: FiniteMDP, h: int, s: int, a: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Successors, probabilities and rewards of an action."""
-    row = mdp._chosen_rows(h, np.array([s * mdp.n_actions + a]))
-    assert row.rewards is not None
-    return row.indices, row.probabilities, row.rewards
 
 
 def _at(shortfall: _Shortfall, b: np.ndarray) -> np.ndarray:
@@ -199,11 +195,11 @@ def _at(shortfall: _Shortfall, b: np.ndarray) -> np.ndarray:
     return np.asarray(np.interp(b, knots, values, left=0.0) + np.maximum(b - knots[-1], 0.0))
 
 
-def _mean(
-    after: list[_Shortfall], successors: np.ndarray, probabilities: np.ndarray, paid: np.ndarray, at: Any = None
-) -> _Shortfall:
-    """The expected shortfall before a transition; at its own knots unless others are given."""
-    outcomes = list(zip(successors, probabilities, paid, strict=True))
+def _mean(after: list[_Shortfall], rows: SparseTransitions, row: int, at: Any = None) -> _Shortfall:
+    """The expected shortfall before the transition of a row; at its own knots unless others are given."""
+    own = slice(rows.indptr[row], rows.indptr[row + 1])
+    assert rows.rewards is not None
+    outcomes = list(zip(rows.indices[own], rows.probabilities[own], rows.rewards[own], strict=True))
     knots = np.unique(np.concatenate([after[y][0] + r for y, _, r in outcomes])) if at is None else at
     if len(knots) > _MOST_KNOTS:
         raise InvalidProblemError("the returns of this model need too much memory: give a larger tol, or round rewards")

@@ -121,10 +121,8 @@ class Entries:
         )
         different, first, which = np.unique(keys, return_index=True, return_inverse=True)
         for other in np.flatnonzero(reward != reward[first][which])[:1]:
-            words = (
-                f"the transition of line {line[first[which[other]]]} again, with another reward: use a further state"
-            )
-            raise self._lines.fault(words, line[other])
+            earlier = f"the transition of line {line[first[which[other]]]}"
+            raise self._lines.fault(f"{earlier} again, with another reward: use a further state", line[other])
         line, reward, probability = line[first], reward[first], np.bincount(which, probability)
         row, successor = np.divmod(different, n_states)
         lengths, sums = (np.bincount(row, weights, n_states * n_actions) for weights in (None, probability))
@@ -196,12 +194,10 @@ def entries_of_model(path: Path, mdp: FiniteMDP, *, any_start: bool = False) -> 
         raise InvalidModelError(f"cannot save to {path}: the format has no distribution of the first state")
     if not mdp.stationary or len(mdp._payoffs) > 1 or (mdp._allowed is not None and len(mdp._allowed) > 1):
         raise InvalidModelError(f"cannot save to {path}: the model is not the same at every step; save it as .npz")
-    rows = mdp.step_rows(0)
-    which = np.arange(len(rows.indptr) - 1) if mdp.allowed is None else np.flatnonzero(mdp.allowed)
-    entries, lengths = rows.entries_of(which)
-    row = np.repeat(which, lengths)
-    reward = mdp.step_rewards(0).reshape(-1)[row] if rows.rewards is None else rows.rewards[entries]
-    columns = (*np.divmod(row, mdp.n_actions), rows.indices[entries], rows.probabilities[entries], reward)
+    which = np.arange(mdp.n_states * mdp.n_actions) if mdp.allowed is None else np.flatnonzero(mdp.allowed)
+    rows: Any = mdp._chosen_rows(0, which)
+    place = np.divmod(np.repeat(which, np.diff(rows.indptr)), mdp.n_actions)
+    columns = (*place, rows.indices, rows.probabilities, rows.rewards)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 

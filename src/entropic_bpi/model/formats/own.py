@@ -13,6 +13,7 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidModelError
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.parts.mechanics import NOISE_FIELDS, fields_of
 from entropic_bpi.tools.files import write_atomically, write_text_atomically
 from entropic_bpi.tools.text import shown
 
@@ -22,8 +23,7 @@ _VERSION, _VERSION_WITH_MASKS = 1, 2
 _NAMES = ("state_names", "action_names", "noise_labels")
 _KNOWN = (
     *("format", "version", "horizon", "start", "unit", "title", "allowed", *_NAMES),
-    *("transitions", "rewards", "sizes", "indptr", "indices", "probabilities", "entry_rewards"),
-    *("noise_sizes", "noise_law", "noise_following"),
+    *("transitions", "rewards", "sizes", "indptr", "indices", "probabilities", "entry_rewards", *NOISE_FIELDS),
 )
 _SCHEMA = (
     f"a model file has the keys format ({_FORMAT!r}), version ({_VERSION}), horizon, transitions and rewards; of a sparse "
@@ -33,8 +33,16 @@ _SCHEMA = (
 
 
 def write(path: Path, mdp: FiniteMDP) -> None:
-    fields = mdp._fields()
-    fields = {"format": _FORMAT, "version": _VERSION_WITH_MASKS if "allowed" in fields else _VERSION, **fields}
+    """Write the fields that are not None; the sizes stand for rewards that the rows have."""
+    version = _VERSION if mdp.allowed is None else _VERSION_WITH_MASKS
+    held = {"format": _FORMAT, "version": version, "sizes": [mdp.n_states, mdp.n_actions], **mdp._fields()}
+    held |= {} if mdp.mechanics is None else fields_of(mdp.mechanics)
+    if mdp.is_sparse:
+        rows = held.pop("transitions")
+        held |= {"indptr": rows.indptr, "indices": rows.indices, "probabilities": rows.probabilities}
+        held |= {"entry_rewards": rows.rewards}
+    held["rewards"] = mdp.rewards
+    fields = {name: value for name, value in held.items() if value is not None}
     if path.suffix.lower() == ".npz":
         write_atomically(path, lambda file: np.savez(file, **fields))
     else:

@@ -56,10 +56,8 @@ def from_quantecon(ddp: Any, *, horizon: int, start: Any = 0) -> FiniteMDP:
     if pairs is not None:
         transitions, rewards = _rows_of_pairs(transitions, rewards, *pairs)
     if discount != 1:
-        words = (
-            f"the discount factor, is not part of the model: pass discount={discount:g} to solve, identify or forecast"
-        )
-        warnings.warn(f"ddp.beta = {discount:g}, {words}", stacklevel=2)
+        words = f"is not part of the model: pass discount={discount:g} to solve, identify or forecast"
+        warnings.warn(f"ddp.beta = {discount:g}, the discount factor, {words}", stacklevel=2)
     allowed = rewards > -np.inf
     return FiniteMDP(transitions, rewards, horizon=horizon, start=start, allowed=allowed)
 

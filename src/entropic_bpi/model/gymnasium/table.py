@@ -4,7 +4,6 @@ import math
 import operator
 import warnings
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -88,8 +87,8 @@ def from_gymnasium(env_or_id: Any, *, horizon: int, start: Any = None, **make_kw
         given = env.unwrapped.initial_state_distrib if start is None else start
         family = "" if env.spec is None else env.spec.name
     table, names = _number(rows, n_states, n_actions)
-    actions = [a for name, a in _ACTION_NAMES.items() if family.startswith(name) and len(a) == n_actions]
-    named: dict[str, Any] = {"state_names": names, "action_names": actions[0] if actions else None}
+    known = (a for name, a in _ACTION_NAMES.items() if family.startswith(name) and len(a) == n_actions)
+    named: dict[str, Any] = {"state_names": names, "action_names": next(known, None)}
     first = _first(given, n_states, len(names))
     return FiniteMDP(*_compress(table, n_actions), horizon=horizon, start=first, **named)
 
@@ -198,7 +197,6 @@ def _compress(table: list[dict[int, _Outcome]], n_actions: int) -> tuple[SparseT
     indices = np.array([successor for row in table for successor in row], dtype=np.int32)
     probabilities, rewards = np.array([outcome for row in table for outcome in row.values()]).T
     low, high = np.minimum.reduceat(rewards, indptr[:-1]), np.maximum.reduceat(rewards, indptr[:-1])
-    rows = SparseTransitions(indptr, indices, probabilities)
     if (low == high).all():
-        return rows, low.reshape(-1, n_actions)
-    return replace(rows, rewards=rewards[None]), (len(table) // n_actions, n_actions)
+        return SparseTransitions(indptr, indices, probabilities), low.reshape(-1, n_actions)
+    return SparseTransitions(indptr, indices, probabilities, rewards), (len(table) // n_actions, n_actions)

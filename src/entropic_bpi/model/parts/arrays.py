@@ -71,9 +71,10 @@ class SparseTransitions:
         >>> lengths.tolist(), len(entries)
         ([1, 1], 2)
         """
-        lengths = np.diff(self.indptr)[which]
+        begin = self.indptr[which]
+        lengths = self.indptr[np.add(which, 1)] - begin
         starts = starts_of(lengths)
-        return np.repeat(self.indptr[which] - starts[:-1], lengths) + np.arange(starts[-1]), lengths
+        return np.repeat(begin - starts[:-1], lengths) + np.arange(starts[-1]), lengths
 
     def _rows(self, which: np.ndarray) -> SparseTransitions:
         entries, lengths = self.entries_of(which)
@@ -94,17 +95,21 @@ def frozen(array: np.ndarray) -> np.ndarray:
     return array
 
 
+def without_single_axis(array: np.ndarray | None) -> np.ndarray | None:
+    """What is the same at every step without the axis of the steps, which has one entry then."""
+    return array[0] if array is not None and len(array) == 1 else array
+
+
 def starts_of(lengths: Any) -> np.ndarray:
     """Where each of several parts of these lengths begins, and where the last one ends."""
     return np.concatenate([[0], np.cumsum(lengths)])
 
 
 def joined(steps: Sequence[SparseTransitions]) -> SparseTransitions:
-    """The rows of several steps, one after the other, with their rewards ``(1, entries)``."""
+    """The rows of several steps, one after the other, with their rewards, if they have any, as ``(1, entries)``."""
     indptr = starts_of(np.concatenate([np.diff(rows.indptr) for rows in steps]))
-    names = ("indices", "probabilities", "rewards")
-    indices, probabilities, rewards = (np.concatenate([getattr(rows, name) for rows in steps]) for name in names)
-    return SparseTransitions(indptr, indices, probabilities, rewards[None])
+    names = ["indices", "probabilities"] + ["rewards"] * (steps[0].rewards is not None)
+    return SparseTransitions(indptr, *(np.concatenate([getattr(rows, name) for rows in steps]) for name in names))
 
 
 # -- arrays and matrices as they are given -------------------------------------------------------------------------

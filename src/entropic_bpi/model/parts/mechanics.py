@@ -13,7 +13,7 @@ from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END, Integers
 
 _Number = Callable[[Any], int]  # the number of a state, negative for anything else
-_FIELDS = ("noise_labels", "noise_sizes", "noise_law", "noise_following")  # of a model file
+NOISE_FIELDS = ("noise_labels", "noise_sizes", "noise_law", "noise_following")  # of a model file
 ONE_LAW = ""
 """The name of the law where there is only one."""
 
@@ -195,15 +195,15 @@ def arrays_of_noise(
 def fields_of(table: OutcomeTable) -> dict[str, Any]:
     """Return the fields of a model file that hold the outcomes; the rewards are those of the model."""
     sizes = np.array([len(labels) for labels in table.labels])
-    return dict(zip(_FIELDS, (list(chain(*table.labels)), sizes, table.law, table.following), strict=True))
+    return dict(zip(NOISE_FIELDS, (list(chain(*table.labels)), sizes, table.law, table.following), strict=True))
 
 
 def table_of_fields(fields: Mapping[str, Any], n_states: int, n_actions: int) -> OutcomeTable | None:
     """Return the outcomes from such fields, checked; None if there are none."""
-    if _FIELDS[0] not in fields:
+    if NOISE_FIELDS[0] not in fields:
         return None
     try:
-        names, sizes, law, following = (fields[name] for name in _FIELDS)
+        names, sizes, law, following = (fields[name] for name in NOISE_FIELDS)
         ends = starts_of(sizes)
         labels = tuple(tuple(names[begin:end]) for begin, end in pairwise(ends))
         rewards = np.full(following.shape, math.nan)
@@ -215,5 +215,5 @@ def table_of_fields(fields: Mapping[str, Any], n_states: int, n_actions: int) ->
     except (KeyError, IndexError, ValueError, TypeError, AttributeError):
         sound = False
     if not sound:
-        raise InvalidModelError(f"the fields {', '.join(_FIELDS)} do not fit together")
+        raise InvalidModelError(f"the fields {', '.join(NOISE_FIELDS)} do not fit together")
     return table

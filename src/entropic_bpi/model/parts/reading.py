@@ -1,4 +1,4 @@
-"""Reading a model: transitions and rewards in every form that a user may have, checked and made uniform."""
+"""Transitions and rewards of a model: read in every form that a user may have, checked, and given step by step."""
 
 import math
 from collections import Counter
@@ -82,14 +82,10 @@ class ModelArrays:
 
     def _read_rows(self, rows: SparseTransitions, rewards: Any) -> None:
         """Take compressed rows as they are; the number of states and actions follows from the rewards."""
-        sizes = rewards
-        if rows.rewards is None:
-            shape = arrays.checked("rewards", rewards).shape
-            if len(shape) not in (2, 3):
-                raise InvalidModelError(f"with Rows, rewards must have shape (S, A) or (H, S, A), got {shape}")
-            sizes = shape[-2:]
-        elif not (isinstance(sizes, tuple) and len(sizes) == 2 and all(isinstance(n, int) for n in sizes)):
-            raise InvalidModelError("with rewards inside the rows, pass rewards=(n_states, n_actions)")
+        sizes = rewards if rows.rewards is not None else arrays.checked("rewards", rewards).shape[-2:]
+        if not (isinstance(sizes, tuple) and len(sizes) == 2 and all(isinstance(n, int) for n in sizes)):
+            expected = "(S, A) or (H, S, A); with rewards inside the rows, pass rewards=(n_states, n_actions)"
+            raise InvalidModelError(f"with SparseTransitions, rewards must have shape {expected}")
         n_rows, pairs = arrays.as_integers("indptr", rows.indptr).size - 1, math.prod(sizes)
         if pairs <= 0 or n_rows not in (pairs, pairs * self.horizon):
             raise InvalidModelError(f"{n_rows} rows do not fit {sizes[0]} states and {sizes[1]} actions")
@@ -168,9 +164,8 @@ class ModelArrays:
         stationary_shapes = (size, (*size, self.n_states)) if may_be_next_state else (size,)
         shapes = (*stationary_shapes, *((self.horizon, *shape) for shape in stationary_shapes))
         if array.shape not in shapes:
-            raise InvalidModelError(
-                f"rewards have shape {array.shape}, expected one of " + ", ".join(str(shape) for shape in shapes)
-            )
+            expected = ", ".join(map(str, shapes))
+            raise InvalidModelError(f"rewards have shape {array.shape}, expected one of {expected}")
         if may_be_next_state and shapes[1] == shapes[2] == array.shape and array.size > 1:
             raise InvalidModelError(
                 f"rewards of shape {array.shape} could mean (S, A, S) or (H, S, A), since S = A = H: "
@@ -214,6 +209,153 @@ class ModelArrays:
         wanted = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr)) * self.n_states + rows.indices
         table = rewards.reshape(len(rewards) if self.stationary else 1, -1)
         return np.take(table, wanted % table.shape[1], axis=1)
+
+    # -- step by step, however the model is held --
+
+    @property
+    def is_sparse(self) -> bool:
+        return self._kernel is None
+
+    @property
+    def next_state_rewards(self) -> bool:
+        """Whether rewards are given as a function of the next state as well."""
+        return self._rewards is None or self._rewards.ndim == 4
+
+    @property
+    def _payoffs(self) -> np.ndarray:
+        """The rewards ``(1 or H, S, A)``; those of the entries, ``(1 or H, entries)``, if the next state matters."""
+        payoffs = self.rows.rewards if self.next_state_rewards else self._rewards
+        assert payoffs is not None
+        return payoffs
+
+    def step_rows(self, h: int) -> SparseTransitions:
+        """Return the ``S * A`` rows of a step.
+
+        Parameters
+        ----------
+        h : int
+            The step, from 0.
+
+        Returns
+        -------
+        SparseTransitions
+            Its ``rewards`` have one axis, aligned with the entries.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> len(bridge.step_rows(0).indptr)
+        17
+        """
+        rows, pairs = self.rows, self.n_states * self.n_actions
+        rewards = None if rows.rewards is None else rows.rewards[h if len(rows.rewards) > 1 else 0]
+        rows = SparseTransitions(rows.indptr, rows.indices, rows.probabilities, rewards)
+        if self.stationary:
+            return rows
+        indptr = rows.indptr[h * pairs : (h + 1) * pairs + 1]
+        return rows._take(slice(indptr[0], indptr[-1]), frozen(indptr - indptr[0]))
+
+    def step_kernel(self, h: int) -> np.ndarray | None:
+        """Return the dense transition matrix of a step.
+
+        Parameters
+        ----------
+        h : int
+            The step, from 0.
+
+        Returns
+        -------
+        float array ``(S * A, S)`` or None
+            None for a sparse model.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> bridge.step_kernel(0).shape
+        (16, 8)
+        """
+        if self._kernel is None:
+            return None
+        return self._kernel[0 if self.stationary else h].reshape(-1, self.n_states)
+
+    def step_rewards(self, h: int) -> np.ndarray:
+        """Return the rewards of a step, for models whose rewards do not depend on the next state.
+
+        Parameters
+        ----------
+        h : int
+            The step, from 0.
+
+        Returns
+        -------
+        float array ``(S, A)``
+            The rewards.
+
+        Examples
+        --------
+        >>> import entropic_bpi as eb
+        >>> bridge = eb.instances.risky_bridge(horizon=7)
+        >>> bridge.step_rewards(0).shape
+        (8, 2)
+        """
+        assert not self.next_state_rewards
+        return self._payoffs[h % len(self._payoffs)]
+
+    def policy_rows(self, policy: np.ndarray, h: int) -> SparseTransitions:
+        """Return the rows of a step that a policy plays, one per state, with the reward of every entry.
+
+        Parameters
+        ----------
+        policy : int array ``(H, S)``
+            The actions.
+        h : int
+            The step.
+
+        Returns
+        -------
+        SparseTransitions
+            The rows.
+
+        Examples
+        --------
+        >>> import numpy as np, entropic_bpi as eb
+        >>> eb.instances.risky_bridge(horizon=7).policy_rows(np.zeros((7, 8), int), 0).indptr.size
+        9
+        """
+        return self._chosen_rows(h, np.arange(self.n_states) * self.n_actions + policy[h])
+
+    def _chosen_rows(self, h: int, chosen: np.ndarray) -> SparseTransitions:
+        rows = self.step_rows(h)._rows(chosen)
+        if rows.rewards is not None:
+            return rows
+        return replace(rows, rewards=np.repeat(self.step_rewards(h).ravel()[chosen], np.diff(rows.indptr)))
+
+    def replace_forbidden(self, policy: np.ndarray) -> np.ndarray:
+        """Return a policy with each forbidden action replaced by the allowed one that it copies.
+
+        Parameters
+        ----------
+        policy : int array ``(H, S)``
+            The actions.
+
+        Returns
+        -------
+        int array ``(H, S)``
+            Allowed actions.
+
+        Examples
+        --------
+        >>> import numpy as np, entropic_bpi as eb
+        >>> mdp = eb.FiniteMDP(np.ones((1, 2, 1)), np.zeros((1, 2)), horizon=1, allowed=np.array([[False, True]]))
+        >>> mdp.replace_forbidden(np.array([[0]])).tolist()
+        [[1]]
+        """
+        if self._allowed is None:
+            return policy
+        table = np.broadcast_to(arrays.stand_ins(self._allowed), (self.horizon, self.n_states, self.n_actions))
+        return np.take_along_axis(table, policy[..., None], axis=2)[..., 0]
 
 
 def normalise(values: np.ndarray, indptr: np.ndarray, tolerance: float, place: Callable[[int], str]) -> None:
