@@ -214,8 +214,7 @@ def evidence_of(source: Any, given: Mapping[str, Any], rewards: Any = None) -> C
     if isinstance(source, Log):
         evidence = _logged(source, risk, eps, delta, states, Declarations(**declarations))
     else:
-        declared = {"states": states, **declarations}
-        evidence = _collected(source, risk, eps, delta, declared, rewards is not None)
+        evidence = _collected(source, risk, eps, delta, {"states": states, **declarations}, rewards is not None)
     if accepted:
         evidence = evidence._replace(provenance=evidence.provenance._replace(accepted=accepted))
     return evidence if rewards is None else _with_rewards(evidence, rewards, other_range)

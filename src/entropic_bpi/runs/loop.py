@@ -337,10 +337,6 @@ class Loop:
         memory = self._memory()
         return replace(self.state, seconds=self.elapsed(), memory=memory, discovered_states=states, history=[history])
 
-    def close(self) -> None:
-        if not self.simulated:
-            self.source.close()
-
     def elapsed(self) -> float:
         return self.state.seconds + run_clock() - self.started
 
@@ -375,10 +371,9 @@ class Loop:
         how = {"method": settings.method, "constants": settings.options.get("constants")}
         data = {"episodes": episodes, "transitions": transitions, "provenance": state.provenance}
         certificate = certificate_of(problem, plan.policy, claim, **how, **data)
-        stopped = plan.bounds.reached(state.problem.goal)
         return Identification(
             episodes=state.counts.episodes,
-            stopped=stopped,
+            stopped=plan.bounds.reached(state.problem.goal),
             certificate=certificate,
             history=np.concatenate(state.history),
             seconds=self.elapsed(),

@@ -32,8 +32,6 @@ from entropic_bpi.tools.checks import check_integer, check_positive, check_seed
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Summarised
 
-__all__ = ["Inspection", "inspect"]
-
 _CONFIRM = "An assumption: confirm it if it is true of your problem."
 
 

@@ -156,14 +156,12 @@ def page_of(inputs: ReportInputs) -> str:
 def _told(inputs: ReportInputs) -> dict[str, Any]:
     """Return what the template shows; of what is not verified nothing but its problems."""
     certificate, verification, appraisal = inputs.certificate, inputs.verification, inputs.appraisal
-    about, explored = appraisal or (certificate and certificate.problem), False
-    told: dict[str, Any] = {"inputs": inputs, "certificate": certificate, "of_policies": appraisal is not None}
+    problem = certificate and certificate.problem
+    about, explored = appraisal or problem, certificate is not None and certificate.risk == "any reward"
+    told: dict[str, Any] = {"inputs": inputs, "certificate": certificate, "problem": problem, "explored": explored}
     told |= {"state": "failed", "problems": verification.problems[:_MOST_PROBLEMS]}
     told |= {"title": about and about.title, "unit": about and about.unit and name(about.unit)}
-    told["made"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    if certificate is not None:
-        explored = certificate.risk == "any reward"
-        told |= {"explored": explored, "problem": certificate.problem}
+    told |= {"of_policies": appraisal is not None, "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")}
     if not verification.ok:
         return told
     told["state"] = "exact" if certificate is None else "certified" if appraisal or certificate.reached else "open"
