@@ -362,7 +362,7 @@ class Loop:
             problem = replace(problem, allowed=problem.allowed.seen_in(seen))
             plan = plan._replace(policy=problem.replace_forbidden(plan.policy))
             method = methods.make(settings.method, problem, settings.options, 0, settings.device)
-        everything = state.counts.state()
+        everything = state.counts.state()  # instead of a second set of counts, which may be large
         state.counts.clear()
         state.counts.add(transitions, episodes)
         claim = method.claim(state.counts, plan)
