@@ -329,3 +329,15 @@ def test_parameter_values_are_read_as_python_would(text, value):
     parsed = cli.options.parse_params([f"name={text}"])["name"]
     assert parsed == value
     assert type(parsed) is type(value)
+
+
+def test_a_damaged_packed_certificate_is_named_without_a_traceback(tmp_path):
+    path = tmp_path / "certificate.json.gz"
+    path.write_bytes(b"\x1f\x8bgarbage")
+    checked = invoke("verify", str(path))
+    assert checked.exit_code == 1
+    assert "NOT verified" in checked.stdout
+    columns = ("--episode", "e", "--step", "t", "--state", "s", "--action", "a", "--reward", "r")
+    watched = invoke("monitor", str(path), "log.csv", *columns)
+    assert watched.exit_code == 2
+    assert str(path) in watched.stderr

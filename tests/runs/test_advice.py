@@ -19,7 +19,7 @@ ASKED = {"horizon": 4, "reward_range": (-3, 3), "beta": -1.0, "eps": 0.05, "delt
 def test_what_fits_agrees_with_all_episodes():
     loop = start_run(*Settings.read("FrozenLake-v1", **ASKED, max_episodes=200))
     loop.go(lambda plan: None)
-    loop.close()
+    loop.source.close()
     fits = fitting(loop.state.counts, loop.settings.declared)
     found = {name: value for one in fits for name, value in one.items()}
     assert found["max_successors"] == 3

@@ -76,7 +76,7 @@ def verify(certificate: Path, *, rigorous: bool = False) -> Answer:
     facts = [verdict, *data(proved=result.proved), *(bounds if known else data(lower=None, upper=None, gap=None))]
     from entropic_bpi.verification._file import unpacked
 
-    appraised = b'"entropic-bpi appraisal"' in unpacked(path)[:100]
+    appraised = result.ok and b'"entropic-bpi appraisal"' in unpacked(path)[:100]
     then = ("verify", path, "--json") if appraised else ("report", certificate, "-o", "report.html")
     return Answer([*facts, *problems], then, result.ok)
 
@@ -231,10 +231,12 @@ def monitor(
     plot : FILE.png
         Draw the evidence over the episodes.
     """
+    from entropic_bpi.certificate.contents import refusals
     from entropic_bpi.runs.monitoring.monitor import FORMAT
     from entropic_bpi.verification._file import unpacked
 
-    saved = not run.is_dir() and f'"format": "{FORMAT}"'.encode() in unpacked(run)
+    with refusals(run):
+        saved = not run.is_dir() and f'"format": "{FORMAT}"'.encode() in unpacked(run)
     watching = eb.Monitor.load(run) if saved else eb.Monitor(run, level=level)
     watching.observe_log(read_log(log, {"delta": 0.0, **columns}))
     if save is not None:

@@ -125,10 +125,8 @@ def _tail_fact(value: float, best: float, tail: tuple[float, float] | None, hori
 
 def _law_facts(mdp: eb.FiniteMDP, policy: Any, evar: float | None) -> Iterator[Fact]:
     try:
-        law = eb.return_law(mdp, policy, max_support=_LARGEST_LAW)
+        law: Any = eb.return_law(mdp, policy, max_support=_LARGEST_LAW)
     except InvalidProblemError:
-        law = None
-    if not isinstance(law, eb.ReturnLaw):
         yield Fact("return", None, "return", "too many possible values to list them")
         return
     found: dict[str, Any] = {"mean": law.mean, "std": law.variance**0.5}

@@ -214,8 +214,7 @@ def evidence_of(source: Any, given: Mapping[str, Any], rewards: Any = None) -> C
     if isinstance(source, Log):
         evidence = _logged(source, risk, eps, delta, states, Declarations(**declarations))
     else:
-        declared = {"states": states, **declarations}
-        evidence = _collected(source, risk, eps, delta, declared, rewards is not None)
+        evidence = _collected(source, risk, eps, delta, {"states": states, **declarations}, rewards is not None)
     if accepted:
         evidence = evidence._replace(provenance=evidence.provenance._replace(accepted=accepted))
     return evidence if rewards is None else _with_rewards(evidence, rewards, other_range)
@@ -233,32 +232,25 @@ def _with_rewards(evidence: CollectedData, rewards: Any, reward_range: Any) -> C
     return evidence._replace(counts=counts, transitions=transitions, provenance=provenance, tests=None)
 
 
-def _is_not_a_log(source: Any) -> str:
-    if isinstance(source, (Certificate, Counts)) or hasattr(source, "certificate"):
-        return f"the problem of this {type(source).__name__} is already declared"
-    return f"this is a {type(source).__name__}. Read a table first: eb.Log.read(table, episode=…, state=…, …)"
-
-
 def _collected(
     source: Any, risk: Risk, eps: float | None, delta: float | None, declared: Mapping[str, Any], known: bool
 ) -> CollectedData:
     """What a run has collected; ``known`` rewards are used instead of its own."""
+    certificate, kind = getattr(source, "certificate", source), type(source).__name__
+    if not isinstance(certificate, (Certificate, Counts)):
+        raise InvalidProblemError(
+            f"certify needs the result of identify, a certificate, counts or a log; got {kind}. Read a table first: "
+            "eb.Log.read(table, episode=…, state=…, …)"
+        )
     named = Declarations(**{name: declared.get(name) for name, entry in ENTRIES.items() if entry.section == "names"})
     for name, value in declared.items():
         if value is not None and name not in named.given():
-            raise InvalidProblemError(f"{name}= is for logs, and {_is_not_a_log(source)}")
-    provenance = Provenance()
-    if isinstance(source, Counts):
-        problem, transitions, episodes = source.problem, source.transitions(), source.episodes
+            raise InvalidProblemError(f"{name}= is for logs, and the problem of this {kind} is already declared")
+    problem, provenance, episodes = certificate.problem, Provenance(), certificate.episodes
+    if isinstance(certificate, Counts):
+        transitions = certificate.transitions()
     else:
-        certificate = getattr(source, "certificate", source)
-        if not isinstance(certificate, Certificate):
-            kind = type(source).__name__
-            raise InvalidProblemError(
-                f"certify needs the result of identify, a certificate, counts or a log; got {kind}"
-            )
-        problem, transitions, episodes = certificate.problem, certificate.transitions, certificate.episodes
-        provenance = certificate.provenance._replace(ignored=())
+        transitions, provenance = certificate.transitions, certificate.provenance._replace(ignored=())
     if isinstance(problem.risk, AnyReward) and problem.black_box_rewards and not known:
         raise InvalidProblemError("an exploration ignores what is paid: give rewards=")
     same = risk == problem.risk or (isinstance(risk, EVaR) and isinstance(problem.risk, EVaR))

@@ -126,12 +126,11 @@ class Checkpoint:
 
 
 def read_summary(path: Path) -> dict[str, Any] | None:
-    """What a checkpoint tells about its run: ``seed``, ``seconds``, ``episodes`` and ``facts``; None if there is none."""
+    """What a checkpoint tells about its run: ``seed``, ``seconds``, ``episodes``, ``facts`` and more; or None."""
     try:
-        header = _read(path).header
+        return _read(path).header
     except (OSError, ValueError):
         return None
-    return {name: header[name] for name in ("seed", "seconds", "episodes", "facts")}
 
 
 # -- the file ------------------------------------------------------------------------------------------------------

@@ -278,11 +278,11 @@ def run_to_end(
     """Run until the goal or the end of the budget, from the checkpoint if there is one; see :func:`identify`."""
     path = None if checkpoint is None else check_path("checkpoint", checkpoint)
     preregistered = None if preregister is None else check_path("preregister", preregister)
-    with closing(_Setup(source, settings)) as setup:
+    with closing(Setup(source, settings)) as setup:
         facts = setup.facts() if path or preregistered else {}
         store = None if path is None else Checkpoint(path, facts, settings.seed)
         saved = None if store is None else setup.saved(store, accept_errors=accept_errors)
-        loop = Loop(setup.source, setup.settings, setup.new_state() if saved is None else saved)
+        loop = setup.loop(saved)
         if preregistered is not None and saved is not None:
             check_preregistered(preregistered, saved.provenance.preregistration)
         elif preregistered is not None:
@@ -316,16 +316,14 @@ def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
 
 
 def start_run(source: Any, settings: Settings) -> Loop:
-    """Return the loop of :func:`identify`, ready to go; for those who want to watch it plan by plan."""
-    setup = _Setup(source, settings)
-    try:
-        return Loop(setup.source, setup.settings, setup.new_state())
-    except BaseException:
-        setup.close()
-        raise
+    """Return the loop of :func:`identify`, ready to go; for those who want to watch it plan by plan.
+
+    An environment stays open: its ``close`` is for the caller.
+    """
+    return Setup(source, settings).loop()
 
 
-class _Setup:
+class Setup:
     """A source that is ready to be played, the problem that it poses, and the state in which a run of it begins."""
 
     def __init__(self, source: Any, settings: Settings) -> None:
@@ -348,7 +346,11 @@ class _Setup:
         batches, accepted = self.settings.replan != EVERY, self.settings.accepted
         return problem, Provenance(batches=batches, accepted=accepted, ignored=ignored)
 
-    def new_state(self) -> RunState:
+    def loop(self, saved: RunState | None = None) -> Loop:
+        """Return the loop of the run, from its beginning or from the state that was saved of it."""
+        return Loop(self.source, self.settings, self._new_state() if saved is None else saved)
+
+    def _new_state(self) -> RunState:
         """Return the state before the first episode, or after those of a log."""
         (problem, provenance), data, seed = self._problem, self.settings.data, self.settings.seed
         if seed is None:

@@ -18,7 +18,6 @@ from entropic_bpi.certificate.policy import NOT_CERTIFIED, Policy
 from entropic_bpi.compile.decorators import compile_clock, run_clock
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
-from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.forecasts.timings import Forecast, Timings, forecast_of
 from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.state import HISTORY, BestPlan, RunState, certificate_of
@@ -338,10 +337,6 @@ class Loop:
         memory = self._memory()
         return replace(self.state, seconds=self.elapsed(), memory=memory, discovered_states=states, history=[history])
 
-    def close(self) -> None:
-        if not self.simulated:
-            self.source.close()
-
     def elapsed(self) -> float:
         return self.state.seconds + run_clock() - self.started
 
@@ -360,20 +355,25 @@ class Loop:
         assert state.best is not None
         problem = replace(state.problem, state_names=tuple(state.problem.state_names))
         plan, episodes, transitions = state.best
+        settings, method = self.settings, self.method
         if problem.allowed is not None:  # a file has the masks of the states in its counts
             successors, played = transitions.successors, transitions.rows[transitions.rows < problem.n_rows - 1]
             seen = np.union1d(successors, played // problem.n_actions % problem.n_states)
             problem = replace(problem, allowed=problem.allowed.seen_in(seen))
             plan = plan._replace(policy=problem.replace_forbidden(plan.policy))
-        claim = self._claim(BestPlan(plan, episodes, transitions), problem)
+            method = methods.make(settings.method, problem, settings.options, 0, settings.device)
+        everything = state.counts.state()  # instead of a second set of counts, which may be large
+        state.counts.clear()
+        state.counts.add(transitions, episodes)
+        claim = method.claim(state.counts, plan)
+        state.counts.restore(everything)
         self._check_assumptions(claim)
-        how = {"method": self.settings.method, "constants": self.settings.options.get("constants")}
+        how = {"method": settings.method, "constants": settings.options.get("constants")}
         data = {"episodes": episodes, "transitions": transitions, "provenance": state.provenance}
         certificate = certificate_of(problem, plan.policy, claim, **how, **data)
-        stopped = plan.bounds.reached(state.problem.goal)
         return Identification(
             episodes=state.counts.episodes,
-            stopped=stopped,
+            stopped=plan.bounds.reached(state.problem.goal),
             certificate=certificate,
             history=np.concatenate(state.history),
             seconds=self.elapsed(),
@@ -381,20 +381,6 @@ class Loop:
             forecast=self.forecast(),
             compile_seconds=compile_clock.seconds - self.compiled,
         )
-
-    def _claim(self, best: BestPlan, problem: Problem) -> Any:
-        """What is certified from the counts of a plan, in the order in which a certificate lists them, of its problem."""
-        counts, masks = self.state.counts, self.state.problem.allowed
-        everything, known = counts.state(), None if masks is None else masks.table.copy()
-        counts.clear()
-        counts.add(best.transitions, best.episodes)
-        if masks is not None and problem.allowed is not None:
-            masks.table[:] = problem.allowed.table
-        claim = self.method.claim(counts, best.plan)
-        if masks is not None:
-            masks.table[:] = known
-        counts.restore(everything)
-        return claim
 
 
 def _thinned(rows: np.ndarray) -> np.ndarray:

@@ -24,12 +24,9 @@ def check_replan(name: str, replan: Any) -> float:
     """The batch ratio."""
     if isinstance(replan, str) and replan == "every":
         return EVERY
-    if isinstance(replan, str):
-        raise InvalidProblemError(f"{name} must be 'every' or a positive ratio such as 0.01, got {shown(replan)}")
-    ratio = checks.check_finite(name, replan)
-    if not 0 < ratio <= 1:
-        raise InvalidProblemError(f"{name} must be 'every' or a ratio in (0, 1], got {ratio}")
-    return ratio
+    if isinstance(replan, str) or not 0 < checks.check_finite(name, replan) <= 1:
+        raise InvalidProblemError(f"{name} must be 'every' or a ratio in (0, 1] such as 0.01, got {shown(replan)}")
+    return float(replan)
 
 
 def check_log(name: str, data: Any) -> Log:

@@ -167,11 +167,8 @@ def drawn_band(appraisal: Appraisal, policy: str, most: int = 500) -> tuple[np.n
     band, (left, right) = appraisal.bands[policy], value_range(appraisal)
     inside = np.flatnonzero((band.thresholds >= left) & (band.thresholds <= right))
     kept = np.unique(inside[np.linspace(0, len(inside) - 1, min(most, len(inside))).astype(int)])
-    x = band.thresholds[kept]
-    lower, upper = band.lower[kept], band.upper[kept]
-    # From one threshold that is drawn to the next, the bound from above is that just before the next.
-    upper = np.append(band.upper[kept[1:] - 1], upper[-1])
-    before = [side[kept[0] - 1] if kept[0] else 0.0 for side in (band.lower, band.upper)]
-    edges = np.concatenate([[left], np.repeat(x, 2), [right]])
-    low, high = (np.repeat([start, *side], 2) for start, side in zip(before, (lower, upper), strict=True))
-    return edges, low, high
+    edges = np.repeat([left, *band.thresholds[kept], right], 2)[1:-1]
+    # From one edge to the next, the bound from below is that at the one, and the bound from above that just before the next.
+    lower = np.append(0.0, band.lower)[np.append(kept[0], kept + 1)]
+    upper = np.append(0.0, band.upper)[np.append(kept, kept[-1] + 1)]
+    return edges, np.repeat(lower, 2), np.repeat(upper, 2)

@@ -19,7 +19,7 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.types import Transitions
 
 # A range is worth declaring if it is narrower than this part of the one that is known.
-_NARROW = 0.9
+NARROW = 0.9
 
 
 def true_of(mdp: FiniteMDP, declared: Declarations) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ def fitting(counts: Counts, declared: Declarations) -> list[dict[str, Any]]:
     low, high = returns_along(problem, seen)
     fixed, free = declared.reward_law in (None, "fixed"), declared.successors is None and declared.noise is None
     whole = declared.return_range is None and declared.discount is None and fixed
-    narrow = 0 < high - low < _NARROW * problem.return_spread
+    narrow = 0 < high - low < NARROW * problem.return_spread
     useful: dict[str, tuple[Any, bool]] = {
         "start": ("fixed", declared.start is None and len(np.unique(first)) == 1),
         "stationary": (True, declared.stationary is False),

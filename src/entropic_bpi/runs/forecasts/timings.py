@@ -140,11 +140,7 @@ def between(low: float, high: float, told: Callable[[float], str]) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def _two_digits(number: float) -> float:
-    digits = max(0, math.floor(math.log10(number)) - 1) if number >= 1 else 0
-    return round(number, -digits)
-
-
 def count(number: float) -> str:
     """A large number in words: two digits, and zeros."""
-    return f"{_two_digits(number):,.0f}"
+    digits = max(0, math.floor(math.log10(number)) - 1) if number >= 1 else 0
+    return f"{round(number, -digits):,.0f}"

@@ -18,7 +18,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.runs.forecasts.advice import all_together, fitting, true_of
 from entropic_bpi.runs.forecasts.timings import Forecast, between, count
-from entropic_bpi.runs.identification import identify, refuse_renamed, start_run
+from entropic_bpi.runs.identification import Setup, identify, refuse_renamed
 from entropic_bpi.runs.loop import Loop
 from entropic_bpi.runs.settings import Settings
 from entropic_bpi.tools.checks import check_integer, check_positive
@@ -246,7 +246,8 @@ def forecast(
 
 def _run_trial(source: Any, settings: Settings) -> tuple[Loop, TrialRun]:
     """The beginning of a run, and what it says about the rest."""
-    with closing(start_run(source, settings)) as loop:
+    with closing(Setup(source, settings)) as setup:
+        loop = setup.loop()
         loop.go(lambda plan: None)
     assert loop.state.best is not None
     bounds, played, seconds = loop.state.best.plan.bounds, loop.state.counts.episodes, loop.elapsed()

@@ -7,7 +7,6 @@ confirmed. Where too little was seen for a proposal, the remark says so.
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,13 @@ from entropic_bpi.sources.opening import as_problem_file
 from entropic_bpi.sources.spaces import FiniteSpace, finite
 from entropic_bpi.tools.checks import check_integer, check_positive, check_seed
 from entropic_bpi.tools.text import shown
-
-__all__ = ["Inspection", "inspect"]
+from entropic_bpi.types import Summarised
 
 _CONFIRM = "An assumption: confirm it if it is true of your problem."
 
 
 @dataclass(frozen=True, eq=False)
-class Inspection:
+class Inspection(Summarised):
     """What a few seconds of play show: the outcome of :func:`inspect`.
 
     Attributes
@@ -127,10 +125,6 @@ class Inspection:
     def __repr__(self) -> str:
         declared = ", ".join(f"{name}={_written(value)}" for name, value in self.declarations.given().items())
         return f"Inspection({self.source}, {self.episodes} episodes, proposals: {declared or 'none'})"
-
-    def _repr_html_(self) -> str:
-        rows = "".join(f"<tr>{''.join(f'<td>{escape(part)}</td>' for part in line)}</tr>" for line in self._lines())
-        return f"<table><caption>{escape(self.source)}</caption>{rows}</table>"
 
 
 def inspect(

@@ -14,7 +14,7 @@ from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.noise import Noise
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.sentences import END_REWARDS, SAME_REWARD, STAY_REWARDS
-from entropic_bpi.runs.forecasts.advice import extremes, most_successors
+from entropic_bpi.runs.forecasts.advice import NARROW, extremes, most_successors
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.assumption_tests import LEVEL, REJECTED_FROM, AssumptionTests
 from entropic_bpi.sources.environment import transitions_of
@@ -28,8 +28,6 @@ _ENOUGH_STARTS = 20
 _ENOUGH_TRIES, _MOST_PAIRS = 3, 0.9
 # In n visits an outcome of probability 3/n is missed with a probability of 5 %.
 _RARE = 3
-# A range of returns is worth declaring if it is narrower than this part of what the rewards allow.
-NARROW = 0.9
 # Steps after which a range of returns that has not changed for half of them is taken not to change any more.
 _LONG = 2 * LONGEST_EPISODE
 _CANNOT_TELL = "cannot tell"
@@ -211,13 +209,9 @@ class Notes:
         return found
 
     def _lengths_text(self) -> str:
-        texts = {
-            ENDED: "{0:,} ended by themselves after {1:,} to {2:,} steps (median {3:,})",
-            TRUNCATED: "{0:,} were truncated after {1:,} to {2:,} steps",
-            LEFT: "{0:,} had not ended after {2:,} steps",
-        }
-        stopped = ((texts[how], steps) for how, steps in self.lengths.items() if steps)
-        return ", ".join(text.format(len(n), n[0], n[-1], n[len(n) // 2]) for text, n in stopped)
+        words = {ENDED: "ended by themselves", TRUNCATED: "were truncated", LEFT: "had not ended"}
+        stopped = ((words[how], steps) for how, steps in self.lengths.items() if steps)
+        return ", ".join(f"{len(n):,} {how} after {n[0]:,} to {n[-1]:,} steps" for how, n in stopped)
 
     def _horizon(self) -> tuple[int | None, str]:
         ended, cut, left = self.lengths.values()
@@ -326,12 +320,7 @@ class Notes:
         yield from self.explained
         yield Finding("assumptions", self.tests[0], tries)
         if seen.seconds > 0:
-            horizon, rate = self._horizon()[0] or LONGEST_EPISODE, seen.steps / seen.seconds
-            plan = 64 * horizon * (len(seen.states) + 1) * seen.n_actions / 2**20
-            cost = f"1,000 episodes of {horizon:,} steps take {1000 * horizon / rate:.2g} s or less"
-            yield Finding("speed", f"{rate:,.0f} steps per second", cost)
-            size = f"{horizon:,} steps, {len(seen.states):,} states"
-            yield Finding("memory", f"at least {plan:.2g} MiB for a plan", size)
+            yield Finding("speed", f"{seen.steps / seen.seconds:,.0f} steps per second", tries)
 
 
 def _ranges_of_returns(seen: Observed, steps: int) -> list[tuple[float, float]]:

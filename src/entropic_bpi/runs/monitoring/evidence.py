@@ -254,8 +254,7 @@ class RowEvidence:
         assert entry.xi is not None
         size, shares, ranges = len(before) + 1, since / since.sum(), []
         tally, scratch = np.append(before, 0), np.empty((2, size))  # with room for what was never seen
-        for j in range(size - 1):
-            f = (np.arange(size) == j).astype(float)
+        for f in np.eye(size)[:-1]:
             ends = [kl_extreme(tally, f, size, tally.sum(), entry.xi, sign, 1e-9, scratch) for sign in (-1.0, 1.0)]
             ranges.append((max(0.0, float(ends[0])), min(1.0, float(ends[1]))))
         beyond = [max(low - share, share - high) for (low, high), share in zip(ranges, shares, strict=True)]

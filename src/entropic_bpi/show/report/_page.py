@@ -17,12 +17,9 @@ import numpy as np
 
 from entropic_bpi._version import __version__
 from entropic_bpi.certificate.certificate import Certificate
-from entropic_bpi.certificate.estimate import best_by_estimates
 from entropic_bpi.certificate.provenance import tested
-from entropic_bpi.errors import CertificateError, EntropicBPIError, InvalidProblemError
-from entropic_bpi.methods.tails import step_of_grid
-from entropic_bpi.runs.appraisal import Appraisal, appraise
-from entropic_bpi.runs.certification import certify
+from entropic_bpi.errors import CertificateError, InvalidProblemError
+from entropic_bpi.runs.appraisal import Appraisal
 from entropic_bpi.runs.checkpoint import read_summary
 from entropic_bpi.runs.data_needs import limits
 from entropic_bpi.runs.loop import RunResult
@@ -33,7 +30,7 @@ from entropic_bpi.show.files import HISTORY as HISTORY_FILE
 from entropic_bpi.show.report._charts import fall_of_the_gap, law_of_the_return, laws_of_policies
 from entropic_bpi.show.report._policy import policy_of, side_by_side
 from entropic_bpi.show.report._returns import EPISODES, expected_returns
-from entropic_bpi.show.words import Rounding, claim_of, few, name, probability, risk_of, signed, unit_of, with_unit
+from entropic_bpi.show.words import Rounding, claim_of, few, name, probability, risk_of, signed, with_unit
 from entropic_bpi.sources.assumption_tests import REJECTED_FROM
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.files import read_csv
@@ -44,8 +41,6 @@ _LONGEST_TEXT = 600
 _MOST_PROBLEMS = 20
 # With more than this share of episodes of which nothing is known, the rest says little.
 _MOST_CUT = 0.5
-# For the other measures of a certificate: entries of a table that take a second, and thresholds that are too few.
-_MOST_ENTRIES, _FEWEST_BINS = 400_000, 50
 
 
 # -- what a report is made from ----------------------------------------------------------------------------------------
@@ -85,22 +80,18 @@ def inputs_of(source: Any) -> ReportInputs:
     """Collect what ``source`` tells, and check the certificate again."""
     if isinstance(source, (str, Path)):
         return _from_path(Path(source))
-    claim, history, run, appraisal = source, None, {}, None
-    if isinstance(source, Appraisal):
-        appraisal, history, claim = source, source.history, source.certificate
-        if claim is None:
-            return ReportInputs(None, Verification(True, math.nan, math.nan, math.nan), "", appraisal=source)
-    elif isinstance(source, RunResult):
-        claim, history = source.certificate, source.history
-        run = {"seed": source.seed, "seconds": source.seconds, "episodes": source.episodes}
+    appraisal = source if isinstance(source, Appraisal) else None
+    claim = source.certificate if isinstance(source, (Appraisal, RunResult)) else source
+    if appraisal is not None and claim is None:
+        return ReportInputs(None, Verification(True, math.nan, math.nan, math.nan), "", appraisal=source)
     if not isinstance(claim, Certificate):
         raise InvalidProblemError(
             "a report needs the result of identify or appraise, a certificate or the path of one; got "
             f"{type(source).__name__}"
         )
-    checked = claim if appraisal is None else appraisal
-    digest = hashlib.sha256(checked._text().encode()).hexdigest()
-    file = CERTIFICATE if appraisal is None else "appraisal.json"
+    checked, file = (claim, CERTIFICATE) if appraisal is None else (appraisal, "appraisal.json")
+    digest, history = hashlib.sha256(checked._text().encode()).hexdigest(), getattr(source, "history", None)
+    run = vars(source) if isinstance(source, RunResult) else {}
     return ReportInputs(claim, verify(checked), file, digest, __version__, history, run, appraisal)
 
 
@@ -165,19 +156,18 @@ def page_of(inputs: ReportInputs) -> str:
 def _told(inputs: ReportInputs) -> dict[str, Any]:
     """Return what the template shows; of what is not verified nothing but its problems."""
     certificate, verification, appraisal = inputs.certificate, inputs.verification, inputs.appraisal
-    about, explored = appraisal or (certificate and certificate.problem), False
-    told: dict[str, Any] = {"inputs": inputs, "certificate": certificate, "of_policies": appraisal is not None}
+    problem = certificate and certificate.problem
+    about, explored = appraisal or problem, certificate is not None and certificate.risk == "any reward"
+    told: dict[str, Any] = {"inputs": inputs, "certificate": certificate, "problem": problem, "explored": explored}
     told |= {"state": "failed", "problems": verification.problems[:_MOST_PROBLEMS]}
     told |= {"title": about and about.title, "unit": about and about.unit and name(about.unit)}
-    told["made"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    if certificate is not None:
-        explored = certificate.risk == "any reward"
-        told |= {"explored": explored, "problem": certificate.problem}
+    told |= {"of_policies": appraisal is not None, "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")}
     if not verification.ok:
         return told
     told["state"] = "exact" if certificate is None else "certified" if appraisal or certificate.reached else "open"
     if appraisal is not None:
-        told |= {**_decided(appraisal), "side_by_side": side_by_side(appraisal)}
+        told |= {"decision": decision_of(appraisal), "laws": laws_of_policies(appraisal)}
+        told |= {"exact": appraisal.delta is None, "side_by_side": side_by_side(appraisal)}
     elif certificate is not None and not explored:
         told |= _of_the_policy(certificate)
     return told if certificate is None else told | _of_the_data(certificate, inputs.history, told["unit"])
@@ -186,12 +176,6 @@ def _told(inputs: ReportInputs) -> dict[str, Any]:
 def _unbroken(value: Any) -> Any:
     """Return what is printed with no line break between the minus sign and a currency."""
     return re.sub("−(?=[€$£¥])", "−\u2060", value) if type(value) is str else value
-
-
-def _decided(appraisal: Appraisal) -> dict[str, Any]:
-    """Return what an appraisal tells: the decision with its table, and the picture."""
-    exact = appraisal.delta is None
-    return {"decision": decision_of(appraisal), "laws": laws_of_policies(appraisal), "exact": exact}
 
 
 def _of_the_data(certificate: Certificate, history: np.ndarray | None, unit: str | None) -> dict[str, Any]:
@@ -210,36 +194,9 @@ def _of_the_policy(certificate: Certificate) -> dict[str, Any]:
     """Return what the certificate tells about its policy, beside its claim."""
     expected = expected_returns(certificate)
     return {
-        **_own_measures(certificate),
         "policy": policy_of(certificate),
         "limits": limits(certificate),
         "returns": law_of_the_return(certificate, expected) if expected.cut <= _MOST_CUT else None,
         "simulated": EPISODES,
         "cut": f"{100 * expected.cut:.3g} %" if expected.cut else None,
     }
-
-
-def _own_measures(certificate: Certificate) -> dict[str, Any]:
-    """Return other measures of the policy of a certificate, and of the best one by the estimates, where that is quick."""
-    problem = certificate.problem
-    most = _MOST_ENTRIES // max(1, len(problem.frame.states))
-    if problem.random_rewards or certificate.method != "kl" or most < _FEWEST_BINS:
-        return {}
-    policies = {
-        "this policy": certificate.policy,
-        "best found for the mean": certify(certificate, beta=0.0).policy,
-        "best by the estimates alone (no certificate)": best_by_estimates(certificate),
-    }
-    # None where the rewards are multiples of a number that makes no more than so many thresholds.
-    bins = None if problem.return_spread <= most * step_of_grid(problem, certificate.counts, None) else most
-    try:
-        found = appraise(certificate, policies, bins=bins)
-    except EntropicBPIError:
-        return {}
-    different: dict[Any, str] = {}
-    for policy in policies:  # those that differ where they come
-        different.setdefault(tuple(found.interval(policy, measure.text) for measure in found.measures), policy)
-    kept = {policy: policies[policy] for policy in policies if policy in different.values()}
-    table = [row for row in found.table if row["policy"] in kept]
-    bands = {policy: found.bands[policy] for policy in kept}
-    return _decided(replace(found, table=table, bands=bands, policies=kept, unit=unit_of(certificate)))

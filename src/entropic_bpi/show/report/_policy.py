@@ -34,11 +34,6 @@ class Line(NamedTuple):
     upper: str
     visits: int
 
-    @property
-    def bounds(self) -> str:
-        """What is certified, in words."""
-        return self.lower and f"value at least {self.lower}; from here no policy has a value above {self.upper}"
-
 
 class Policy(NamedTuple):
     """The policy on the places that it was seen to reach.

@@ -25,25 +25,23 @@ def expected_returns(certificate: Certificate, episodes: int = EPISODES) -> Expe
     visits = np.bincount(seen.rows, seen.times, problem.n_rows).astype(np.int64)
     before, until = np.cumsum(visits) - visits, np.cumsum(seen.times)
     state, returns = np.full(episodes, problem.first_state), np.zeros(episodes)
-    going, cut = np.ones(episodes, dtype=bool), np.zeros(episodes, dtype=bool)
+    playing, cut = np.arange(episodes), np.zeros(episodes, dtype=bool)
     for h in range(problem.steps):
         own = h - problem.artificial  # the step as the policy counts
-        going &= own < 0 or state != end
-        playing = np.flatnonzero(going)
         if own < 0:
             rows = np.full(len(playing), problem.n_rows - 1)
         else:
+            playing = playing[state[playing] != end]
             actions = certificate.policy[own, state[playing]]
             rows = problem.rows_at(h, state[playing])[:: problem.n_actions] + actions
             if problem.rewards is not None:
                 paid = problem.rewards[min(own, len(problem.rewards) - 1)]
                 returns[playing] += problem.factors[own] * paid[state[playing], actions]
         known = visits[rows] > 0
-        missed, playing = playing[~known], playing[known]
         # The last move of a model whose rewards do not depend on it leads to nothing that counts.
-        cut[missed] = own < problem.horizon - 1 or problem.rewards is None
-        going[missed] = False
-        outcome = np.searchsorted(until, before[rows[known]] + rng.integers(0, visits[rows[known]]), side="right")
+        cut[playing[~known]] = own < problem.horizon - 1 or problem.rewards is None
+        rows, playing = rows[known], playing[known]
+        outcome = np.searchsorted(until, before[rows] + rng.integers(0, visits[rows]), side="right")
         if own >= 0 and problem.rewards is None:
             distinct, place = np.unique(outcome, return_inverse=True)
             drawn = Transitions(*(column[distinct] if column.size else column for column in seen[:5]))
