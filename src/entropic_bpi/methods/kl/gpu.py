@@ -67,13 +67,6 @@ def _received(table: _ActionTable) -> np.ndarray:
     return wide
 
 
-class _Kernels(NamedTuple):
-    refresh: Any
-    optimistic: Any
-    candidate: Any
-    narrow: Any
-
-
 @parallel
 def _widen(narrow: np.ndarray, wide: np.ndarray) -> None:
     for h in prange(wide.shape[0]):
@@ -82,8 +75,11 @@ def _widen(narrow: np.ndarray, wide: np.ndarray) -> None:
 
 
 @cache
-def _kernels(width: int) -> _Kernels:
-    """The kernels for rows of at most ``width`` successors: the size of a thread's own memory is part of the code."""
+def _kernels(width: int) -> tuple[Any, ...]:
+    """Return the kernels ``refresh``, ``optimistic``, ``candidate`` and ``narrow`` for rows of at most ``width`` successors.
+
+    The size of a thread's own memory is part of their code.
+    """
     # The simulator does not know of registers, nor of compiled code on disk.
     options = {} if config.ENABLE_CUDASIM else {"max_registers": REGISTERS, "cache": True}
     jit: Callable[[Callable[..., None]], Any] = cuda.jit(**options)
@@ -211,7 +207,7 @@ def _kernels(width: int) -> _Kernels:
         for i in range(cuda.grid(1), wide.size, cuda.gridsize(1)):
             small[i // states, i % states] = wide[i // states, i % states]
 
-    return _Kernels(refresh, optimistic, candidate, narrow)
+    return refresh, optimistic, candidate, narrow
 
 
 class Planner:
@@ -226,7 +222,8 @@ class Planner:
                 "declare successors=, or use device='cpu'"
             )
         check_gpu()
-        self.kernels = _kernels(1 << (rules.widest - 1).bit_length())
+        kernels = _kernels(1 << (rules.widest - 1).bit_length())
+        self.refresh, self.plan_optimistically, self.plan_candidate, self.narrow = kernels
         records: tuple[Any, ...] = frame, rules, arrays, optimism, plan, plan
         size = sum(part.nbytes for record in records for part in record if isinstance(part, np.ndarray))
         check_room("this problem", size, "use device='cpu'")
@@ -254,8 +251,8 @@ class Planner:
         """Plan as ``_plan_all`` does; the claim, and records with new tables of policies and the values at the start."""
         self._update(arrays)
         own = rules._replace(**{name: there for name, there in self.rules._asdict().items() if hasattr(there, "shape")})
-        self._launch(self.kernels.refresh, own, self.arrays)
-        self._launch(self.kernels.optimistic, self.frame, own, self.arrays, self.optimism, self.values)
+        self._launch(self.refresh, own, self.arrays)
+        self._launch(self.plan_optimistically, self.frame, own, self.arrays, self.optimism, self.values)
         greedy, *chosen = self.tables
         self._send(self.optimism.policy, greedy)
         found = list(plans)
@@ -268,7 +265,7 @@ class Planner:
             queued = cuda.to_device(np.zeros((5, self.frame.steps), dtype=np.int64), stream=self.stream)
             buffers = _Buffers(self.values, self.bounds, self.queue, self.pairs, queued)
             trial = Trial(self.optimism, mine, twin, kind, second)
-            self._launch(self.kernels.candidate, self.frame, own, self.arrays, trial, buffers)
+            self._launch(self.plan_candidate, self.frame, own, self.arrays, trial, buffers)
             # While the device is busy, the tables that it sent before are made wide here.
             if second:
                 found[1 - kind % 2] = self._with_actions(plans[1 - kind % 2], chosen)
@@ -309,7 +306,7 @@ class Planner:
 
     def _send(self, actions: Any, table: _ActionTable) -> None:
         """Begin to copy a table of actions from the device."""
-        self._launch(self.kernels.narrow, actions, table.narrow)
+        self._launch(self.narrow, actions, table.narrow)
         table.narrow.copy_to_host(table.pinned, stream=self.stream)
         table.arrived.record(self.stream)
 
