@@ -28,7 +28,7 @@ from entropic_bpi.methods.kl.method import CONVERGED, KL
 from entropic_bpi.methods.kl.pairs import mark_state
 from entropic_bpi.methods.kl.records import Inputs
 from entropic_bpi.methods.kl.states import refresh_radii
-from entropic_bpi.problem.counts import CountArrays, Counts
+from entropic_bpi.problem.counts import CountArrays, Counts, slots_of
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.rows import Frame, actions_at, row_of
 from entropic_bpi.types import Integers, Reals
@@ -161,10 +161,7 @@ def _rewards_of(problem: Problem, arrays: CountArrays) -> np.ndarray:
     """The different rewards that are known."""
     if problem.rewards is not None:
         return np.unique(problem.rewards)
-    owned = np.zeros(len(arrays.successor) + 1, dtype=np.int64)
-    np.add.at(owned, arrays.begin, 1)
-    np.add.at(owned, arrays.begin + arrays.used, -1)
-    slots = np.flatnonzero(np.cumsum(owned[:-1]) > 0)
+    slots = np.unique(slots_of(arrays, np.arange(problem.n_rows))[1])
     low, high = arrays.low[:, slots], arrays.high[:, slots]
     known = (low == high) | (arrays.tally[slots] > 0)
     return np.unique(np.stack([low, high])[:, known])

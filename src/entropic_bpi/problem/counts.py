@@ -332,11 +332,7 @@ class Counts:
 
     def occupied_slots(self) -> tuple[np.ndarray, np.ndarray]:
         """The slots of every row that was visited, and their rows."""
-        arrays = self.arrays
-        rows = np.flatnonzero(arrays.visits)
-        used = arrays.used[rows]
-        first = np.cumsum(used) - used
-        return np.repeat(rows, used), np.repeat(arrays.begin[rows] - first, used) + np.arange(used.sum())
+        return slots_of(self.arrays, np.flatnonzero(self.arrays.visits))
 
     def seen(self) -> Transitions:
         """Every transition seen, row by row in the order of the slots: added to new counts, they get the same slots."""
@@ -375,6 +371,13 @@ class Counts:
         self.arrays = CountArrays(**{name: np.array(state[name]) for name in CountArrays._fields})
         self.origin = object()
         self.reserve(max(spare_slots(self.problem), 1024))
+
+
+def slots_of(arrays: CountArrays, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the row of each slot of ``rows``, one row after another, and the slots."""
+    used = arrays.used[rows]
+    first = np.cumsum(used) - used
+    return np.repeat(rows, used), np.repeat(arrays.begin[rows] - first, used) + np.arange(used.sum())
 
 
 def in_order(seen: Transitions) -> Transitions:

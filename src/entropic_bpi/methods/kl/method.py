@@ -52,7 +52,7 @@ from entropic_bpi.methods.kl.records import (
 )
 from entropic_bpi.methods.kl.rewards import RewardBounds
 from entropic_bpi.methods.kl.states import GIVEN, ROUNDING, refresh_radii
-from entropic_bpi.problem.counts import CountArrays, Counts, spare_slots
+from entropic_bpi.problem.counts import CountArrays, Counts, slots_of, spare_slots
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.sources.simulator import Simulator
@@ -453,8 +453,7 @@ def revealing_policy(problem: Problem, arrays: CountArrays) -> np.ndarray:
     """
     pairs = problem.n_states * problem.n_actions
     used, visits = arrays.used[:pairs], arrays.visits[:pairs]
-    owner = np.repeat(np.arange(pairs), used)
-    slots = np.repeat(arrays.begin[:pairs], used) + np.arange(len(owner)) - np.repeat(np.cumsum(used) - used, used)
+    owner, slots = slots_of(arrays, np.arange(pairs))
     share = (arrays.tally[slots] + 1) / (visits + used)[owner]
     following, worth = arrays.successor[slots], (used - 1) / np.sqrt(visits + 1)
     policy = np.zeros((problem.steps, problem.n_states), dtype=np.int64)
