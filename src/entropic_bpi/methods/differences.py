@@ -33,6 +33,7 @@ from typing import NamedTuple
 import numpy as np
 
 from entropic_bpi.methods.kl.ball import kl_extreme
+from entropic_bpi.methods.kl.gap import ball_of
 from entropic_bpi.methods.kl.method import CONVERGED, KL
 from entropic_bpi.methods.kl.records import Inputs
 from entropic_bpi.methods.kl.states import refresh_radii
@@ -126,17 +127,15 @@ def difference(method: KL, counts: Counts, one: np.ndarray, other: np.ndarray) -
 def _row_at(method: KL, inputs: Inputs, h: int, s: int, policy: np.ndarray) -> _Row:
     """Return the row that a policy plays in a state at planned step ``h``."""
     (frame, rules, arrays, _), rows = inputs, method.problem.rows_at(h, np.array([s]))
-    step, a, ends = h - frame.artificial, min(int(policy[h, s]), len(rows) - 1), np.ones(2)
-    row = rows[a]
-    slots = np.arange(arrays.begin[row], arrays.begin[row] + arrays.used[row])
+    step, a = h - frame.artificial, min(int(policy[h, s]), len(rows) - 1)
+    tally, size, visits, radius = ball_of(inputs, rows[a])
+    slots, ends = arrays.begin[rows[a]] + np.arange(size), np.ones((2, size))
     if rules.gain.size and step >= 0:
         ends = ends * rules.gain[step if len(rules.gain) > 1 else 0, s, a]
-    ends = np.repeat(ends[:, None], len(slots), axis=1)
     if len(arrays.low):
         paid = np.stack([arrays.low, arrays.high])[:, step if len(arrays.low) > 1 else 0, slots]
         ends = ends * np.sort(np.exp(rules.beta * rules.factor[step] * (paid - rules.shift)), axis=0)
-    visits, radius = int(arrays.visits[row]), float(rules.radius[row])
-    return _Row(arrays.tally[slots], visits, radius, arrays.successor[slots], *ends)
+    return _Row(tally, visits, radius, arrays.successor[slots], *ends)
 
 
 def _largest_ratio(method: KL, inputs: Inputs, one: np.ndarray, other: np.ndarray) -> float:

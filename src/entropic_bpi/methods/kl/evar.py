@@ -93,12 +93,12 @@ class Tail:
     ----------
     alpha, spread : float
         The level, and the largest less the smallest return.
-    nodes : sequence of Node
-        By λ.
+    nodes : iterable of Node
+        In any order.
     """
 
     def __init__(self, alpha: float, spread: float, nodes: Any) -> None:
-        self.c, self.nodes = -math.log(alpha), tuple(nodes)
+        self.c, self.nodes = -math.log(alpha), tuple(sorted(nodes))
         self.first = min(self.c / spread * (1 - ULPS) if spread > 0 else math.inf, self.nodes[0].lam)
         self.lower = max(0.0, *map(self.attained, self.nodes))
 
@@ -254,11 +254,6 @@ class EVaRKL:
             return float(lam)
         return self.problem.lams[int(np.argmin(np.abs(np.log(self.problem.lams) - math.log(lam))))]
 
-    def _between(self, below: float, above: float) -> float | None:
-        """A λ in the middle; None if there is none."""
-        middle = self._nearest(math.sqrt(below * above))
-        return middle if below * (1 + 1e-9) < middle < above * (1 - 1e-9) else None
-
     def planner(self, lam: float) -> KL:
         """The method at β = -λ; of large problems not all are kept."""
         found = self.planners.pop(lam, None)
@@ -292,7 +287,7 @@ class EVaRKL:
 
     def bounds_of(self, counts: Counts, policy: np.ndarray) -> Claim:
         """What is certified of any policy ``(steps, S)``."""
-        return self._test(counts, policy)[0].claim(self.lowest)
+        return self._halved(partial(self._evaluate, counts, policy), self.problem.eps)[0].claim(self.lowest)
 
     def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
         """Bounds on the EVaR of any policy ``(steps, S)``; they hold together with all claims."""
@@ -307,10 +302,6 @@ class EVaRKL:
 
         return self._halved(evaluate, 0.0)[0].claim(self.lowest)
 
-    def _test(self, counts: Counts, policy: np.ndarray, *, hopeful: bool = False) -> tuple[Tail, Node | None]:
-        """Whether the gap of a policy is at most ε, as far as cells are concerned; the node where it is not, if any."""
-        return self._halved(partial(self._evaluate, counts, policy), self.problem.eps, hopeful=hopeful)
-
     def _halved(
         self, evaluate: Callable[[float, bool], Node], eps: float, *, hopeful: bool = False
     ) -> tuple[Tail, Node | None]:
@@ -321,7 +312,7 @@ class EVaRKL:
         nodes = self._climbed(evaluate, CELL_SHARE * max(eps, self.spread * CELL_SHARE**2))
         tried: set[float] = set()
         while True:
-            tail = self._tail(nodes)
+            tail = Tail(self.alpha, self.spread, nodes.values())
             _, gap, below, above = max(tail.halves, key=lambda half: half[1])
             if gap <= eps:
                 return tail, None
@@ -339,28 +330,23 @@ class EVaRKL:
                 return tail, blamed
             nodes[added] = evaluate(added, False)
 
-    def _tail(self, nodes: dict[float, Node]) -> Tail:
-        return Tail(self.alpha, self.spread, [nodes[lam] for lam in sorted(nodes)])
-
     def _climbed(self, evaluate: Callable[[float, bool], Node], rise: float) -> dict[float, Node]:
         """A few nodes, and more where the policy's own EVaR is attained, until its bound rises by no more than ``rise``."""
         nodes = {float(lam): evaluate(float(lam), False) for lam in self.memory.candidates[:PLAYED:3, 0]}
         while True:
-            tail = self._tail(nodes)
+            tail = Tail(self.alpha, self.spread, nodes.values())
             best = max(range(len(tail.nodes)), key=lambda i: tail.attained(tail.nodes[i]))
             below, node, above = [None, *tail.nodes, None][best : best + 3]
             looked = [lam for lam in (self._inside(below, node), self._inside(node, above)) if lam is not None]
             nodes |= {lam: evaluate(lam, False) for lam in looked}
-            if not self._tail(nodes).lower - tail.lower > rise or len(nodes) >= MOST_NODES:
+            if not Tail(self.alpha, self.spread, nodes.values()).lower - tail.lower > rise or len(nodes) >= MOST_NODES:
                 return nodes
 
     def _inside(self, below: Node | None, above: Node | None) -> float | None:
-        """Where to look next between two nodes, or beyond the last one."""
-        if above is not None:
-            return self._between(self.least if below is None else below.lam, above.lam)
-        assert below is not None
-        farther = self._nearest(min(below.lam * FARTHER, self.most))
-        return farther if farther > below.lam * (1 + 1e-9) else None
+        """Where to look next between two nodes, or beyond the last one; None if there is no other λ."""
+        begin, end = self.least if below is None else below.lam, math.inf if above is None else above.lam
+        found = self._nearest(min(begin * FARTHER, self.most) if above is None else math.sqrt(begin * end))
+        return found if begin * (1 + 1e-9) < found < end * (1 - 1e-9) else None
 
     # -- play --------------------------------------------------------------------------------------------------------
 
@@ -379,7 +365,7 @@ class EVaRKL:
         if not (leads or counts.episodes >= TEST_GROWTH * memory.tested):
             lowest, highest = self.lowest + lower, max(self.lowest + lower, memory.upper)
             return Plan(plan.policy, Bounds(lowest, highest, highest - lowest), behaviour)
-        tail, blamed = self._test(counts, plan.policy, hopeful=leads)
+        tail, blamed = self._halved(partial(self._evaluate, counts, plan.policy), eps, hopeful=leads)
         claim = tail.claim(self.lowest)
         memory.tested, memory.upper = counts.episodes, min(memory.upper, claim.upper)
         if blamed is not None:
