@@ -224,14 +224,14 @@ def average_rewards(monkeypatch):
 
 def share_first_slots(monkeypatch):
     """Trap 5: of a successor that two actions share, the first slot alone takes part in the comparison."""
-    worst_corner = _pairs._worst_corner
+    worst_corner = _pairs.worst_corner
 
     def mutant(above, below, shared, later, limit):
         seen = np.array([(above.successors == y).cumsum(axis=0) for y in shared]).reshape(-1, *above.successors.shape)
         again = ((above.successors == shared[:, None]) & (seen > 1)).any(axis=0)
         return worst_corner(replace(above, high=np.where(again, 0.0, above.high)), below, shared, later, limit)
 
-    monkeypatch.setattr(_pairs, "_worst_corner", mutant)
+    monkeypatch.setattr(_pairs, "worst_corner", mutant)
 
 
 def test_what_was_seen_does_not_contradict_the_verifier_where_rewards_depend_on_the_label():

@@ -297,8 +297,8 @@ def _growth(shares: np.ndarray, depths: np.ndarray, w: np.ndarray) -> tuple[np.n
     return value, (loss * loss - square) / rest
 
 
-def highest_mean(ball: Balls, f: np.ndarray, guess: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """No mean of ``f`` over a ball exceeds the first number. The second is the w behind it, in units of the largest depth.
+def highest_mean(ball: Balls, f: np.ndarray, guess: np.ndarray | None = None) -> np.ndarray:
+    """Numbers that no mean of ``f`` over the balls exceeds; ``guess`` is as for :func:`good_w`.
 
     Where nothing was seen below the largest value, that is the bound, whatever w is.
     """
@@ -321,7 +321,7 @@ def highest_mean(ball: Balls, f: np.ndarray, guess: np.ndarray | None = None) ->
     cut = np.flatnonzero(ball.is_cut)
     if cut.size:
         bound[cut] = np.fmin(bound[cut], _boxed_mean(ball.take(cut), f[:, cut])[0])
-    return bound, w
+    return bound
 
 
 def _depths(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -338,7 +338,7 @@ def _depths(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 def extreme_mean(ball: Balls, f: np.ndarray, side: int) -> np.ndarray:
     """Numbers above (``side`` 1) or below (``side`` -1) every mean of ``f`` over the balls."""
-    return side * highest_mean(ball, side * f)[0]
+    return side * highest_mean(ball, side * f)
 
 
 def tilted_mean(
@@ -386,7 +386,7 @@ def _boxed_mean(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         best = np.fmin(best, value)
     g, q = _shifted(ball, f, least, most)
     value = np.maximum((f - g) * most, (f - g) * least).sum(axis=0) + _ROOM * (abs(f) + abs(g)).sum(axis=0)
-    value = value + highest_mean(replace(ball, box=None), g)[0]
+    value = value + highest_mean(replace(ball, box=None), g)
     return np.fmin(best, value), np.where(value < best, q, law)
 
 
@@ -432,9 +432,9 @@ def _shifted(ball: Balls, f: np.ndarray, least: np.ndarray, most: np.ndarray) ->
 
 def intervals_of(ball: Balls) -> tuple[np.ndarray, np.ndarray]:
     """Between what each probability of a single row lies, given its ball."""
-    units = np.eye(len(ball.tallies))
-    ends = [np.array([float(extreme_mean(ball, unit[:, None], side)[0]) for unit in units]) for side in (-1, 1)]
-    return np.clip(down(ends[0]), 0.0, 1.0), np.clip(up(ends[1]), 0.0, 1.0)
+    copies, units = ball.take(np.zeros(len(ball.tallies), dtype=np.intp)), np.eye(len(ball.tallies))
+    low, high = (extreme_mean(copies, units, side) for side in (-1, 1))
+    return np.clip(down(low), 0.0, 1.0), np.clip(up(high), 0.0, 1.0)
 
 
 def closed(table: np.ndarray) -> np.ndarray:

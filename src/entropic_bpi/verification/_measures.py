@@ -31,7 +31,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -42,7 +41,7 @@ from entropic_bpi.verification._claim import Bounds, Claim, Outcomes
 from entropic_bpi.verification._file import Rejected, an_array, one_of
 from entropic_bpi.verification._intervals import Interval, double, double_above, double_below, down, exact, toward, up
 from entropic_bpi.verification._kl import KLRecursion, Report, bounds_at, nearby_beta
-from entropic_bpi.verification._pairs import CORNERS, KNOWN, largest_average, most_of, tally_in
+from entropic_bpi.verification._pairs import CORNERS, KNOWN, Pairs, largest_average, most_of, tally_in, worst_corner
 
 _SLACK = 1e-9
 _AT_ONCE = 2**18  # outcomes and thresholds that are worked on together
@@ -231,8 +230,6 @@ class Law(KLRecursion):
 
 # -- differences of two policies ---------------------------------------------------------------------------------------
 
-_Places = tuple[np.ndarray, np.ndarray]  # numbers of reachable states, and actions
-
 
 def difference_bounds(one: Claim, other: Claim, stated: float, report: Report) -> tuple[float, float]:
     """Bounds on the value of one claim's policy less that of the other's, at risk parameter ``stated``."""
@@ -270,42 +267,32 @@ class _Ratio(KLRecursion):
             report()
         return float(self.gain[claim.first_state])
 
-    def _sides(self, h: int, *places: _Places) -> Iterator[tuple[np.ndarray, list[tuple[Balls, Interval]]]]:
-        """Yield rows, some at a time: where they are, their balls, and the ends of e^{βr}."""
-        states = self.claim.reachable[h]
-        rows, gains = self.numbers(h, states)[0], self.gains(h, states)
-        for at, balls in self.rows(h).batches(*(rows[place] for place in places)):
-            paid = [gains[place[0][at], place[1][at]] for place in places]
-            yield at, [(ball, gain * Interval(ball.low, ball.high)) for ball, gain in zip(balls, paid, strict=True)]
-
-    def _average(self, h: int, own: _Places) -> np.ndarray:
+    def _average(self, h: int, own: Pairs) -> np.ndarray:
         """Return the largest averages of the next gains after an action."""
-        found = np.empty(len(own[0]))
-        for at, ((ball, paid),) in self._sides(h, own):
-            gain, low, high = (table[ball.successors] for table in (self.gain, self.low, self.high))
-            weights = down(paid.low * low), up(paid.high * high)
-            unit = gain.min(axis=0)
-            found[at] = up(unit * largest_average(ball, up(gain / unit), *weights, np.ones(len(at))))
-        return found
 
-    def _over(self, h: int, over: _Places, under: _Places, gain: np.ndarray) -> np.ndarray:
+        def averages(at: np.ndarray, ball: Balls) -> np.ndarray:
+            gain, low, high = (table[ball.successors] for table in (self.gain, self.low, self.high))
+            unit = gain.min(axis=0)
+            weights = down(ball.low * low), up(ball.high * high)
+            return up(unit * largest_average(ball, up(gain / unit), *weights, np.ones(len(at))))
+
+        return self.rows(h).over(averages, self.numbers(h, self.claim.reachable[h])[0][own])
+
+    def _over(self, h: int, over: Pairs, under: Pairs, gain: np.ndarray) -> np.ndarray:
         """Return bounds of the quotients of two rows, with one z for both."""
-        ratios = np.zeros(len(over[0]))
-        for at, ((top, most), (bottom, least)) in self._sides(h, over, under):
+        states, later = self.claim.reachable[h], (self.low, self.high, np.full_like(gain, np.inf), gain)
+        rows, gains = self.numbers(h, states)[0], self.gains(h, states)
+        apart, is_open = up(gains.high[over] / gains.low[under]), ~(self.high <= self.low * (1.0 + KNOWN))
+        is_open[-1] = False  # a state not seen yet is another one for each row
+
+        def ratios(at: np.ndarray, top: Balls, bottom: Balls) -> np.ndarray:
             to = bottom.successors
-            open_ends = (to < self.claim.n_states) & ~(self.high[to] <= self.low[to] * (1.0 + KNOWN))
-            both = (top.successors[:, None] == to).any(axis=0) & open_ends
+            both = (top.successors[:, None] == to).any(axis=0) & is_open[to]
             tried = most_of(np.where(both, tally_in(top, to) + tally_in(bottom, to) + 1.0, 0.0), to, CORNERS)
             tried = tried[(tried >= 0).any(axis=1)]
-            for corner in product((self.low, self.high), repeat=len(tried)):
-                above, below = self.high[top.successors], self.low[to]
-                for y, end in zip(tried, corner, strict=True):
-                    above, below = np.where(top.successors == y, end[y], above), np.where(to == y, end[y], below)
-                numerator = extreme_mean(top, up(up(most.high * above) * gain[top.successors]), 1)
-                denominator = extreme_mean(bottom, down(least.low * below), -1)
-                quotient = np.where(denominator > 0.0, up(numerator / denominator), np.inf)
-                ratios[at] = np.maximum(ratios[at], quotient)
-        return ratios
+            return up(apart[at] * worst_corner(top, bottom, tried, later, Interval(0.0, math.inf)))
+
+        return self.rows(h).over(ratios, rows[over], rows[under])
 
 
 # -- appraisals --------------------------------------------------------------------------------------------------------

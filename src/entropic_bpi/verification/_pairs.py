@@ -105,7 +105,7 @@ def largest_average(
     room, at = 1e-13, uncertain
     level[at] = np.minimum(exact(doubles(level[at]) * (1.0 + _UNITS)), largest[at])
     while at.size:
-        proved = highest_mean(ball.take(at), excess(at, level[at])[0], w[at])[0] <= 0.0
+        proved = highest_mean(ball.take(at), excess(at, level[at])[0], w[at]) <= 0.0
         at = at[~proved & (level[at] < largest[at])]
         tried = doubles(level[at])
         tried = tried * (1.0 + _UNITS) + room * (abs(tried - 1.0) + _UNITS)
@@ -128,13 +128,18 @@ def other_action(
     many, worst = (shared >= 0).sum(axis=0), exact(np.zeros(len(known)))
     for size in np.unique(many).tolist():
         at = np.flatnonzero(many == size)
-        worst[at] = _worst_corner(above.take(at), below.take(at), shared[:size, at], later, limit)
+        worst[at] = worst_corner(above.take(at), below.take(at), shared[:size, at], later.flat(), limit)
     return np.minimum(known, up(gains * worst))
 
 
-def _worst_corner(above: Balls, below: Balls, shared: np.ndarray, later: Sheet, limit: Interval) -> np.ndarray:
-    """The largest ratio of two means over all corners of the ``shared`` successors, one in each row of them."""
-    (bottom, top, caps, ratio), to = later.flat(), above.successors
+def worst_corner(
+    above: Balls, below: Balls, shared: np.ndarray, later: tuple[np.ndarray, ...], limit: Interval
+) -> np.ndarray:
+    """The largest ratio of two means over all corners of the ``shared`` successors, one in each row of them.
+
+    ``later`` has what :meth:`Sheet.flat` returns.
+    """
+    (bottom, top, caps, ratio), to = later, above.successors
     free = np.minimum(up(above.high * np.minimum(caps[to], up(ratio[to] * top[to]))), limit.high)
     free_below = np.maximum(down(below.low * bottom[below.successors]), limit.low)
     ends = []
