@@ -84,16 +84,15 @@ class _Pooled:
     @cached_property
     def distances(self) -> np.ndarray:
         """The fewest moves from a start to each state; the horizon where there are not so few."""
-        s, y, _ = self.moves
-        order = np.argsort(s, kind="stable")
-        begin = np.searchsorted(s[order], np.arange(self.n + 1))
+        s, y, _ = self.moves  # sorted by s, as counts are by rows
+        begin = np.searchsorted(s, np.arange(self.n + 1))
         distances = np.where(self.starts > 0, 0, self.horizon)
         reached, distance = np.flatnonzero(self.starts > 0), 0
         while reached.size and distance + 1 < self.horizon:
             distance += 1
             sizes = begin[reached + 1] - begin[reached]
             edges = np.repeat(begin[reached] - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
-            reached = np.unique(y[order[edges]])
+            reached = np.unique(y[edges])
             reached = reached[distances[reached] > distance]
             distances[reached] = distance
         return distances

@@ -63,6 +63,17 @@ class Outcomes(NamedTuple):
     low: np.ndarray
     high: np.ndarray
 
+    @property
+    def owner(self) -> np.ndarray:
+        """The number of each outcome's row."""
+        return np.repeat(np.arange(len(self.sizes)), self.sizes)
+
+    def seen(self) -> Outcomes:
+        """Return the outcomes that were seen."""
+        happened = self.times > 0
+        sizes = np.bincount(self.owner[happened], minlength=len(self.sizes))
+        return Outcomes(sizes, *(part[happened] for part in self[1:]))
+
 
 class Claim(Problem):
     """A problem and what is claimed about it, checked for shape and kept as arrays."""

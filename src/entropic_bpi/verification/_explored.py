@@ -76,14 +76,12 @@ def _loss(claim: Claim, beta: float) -> float:
     every, most = np.arange(claim.n_states), 0
     values = np.zeros((claim.n_states, 2))  # of the best policy, and of that of the claim
     for h in reversed(range(claim.steps)):
-        layer, step, outcomes = claim.layer(h), h - claim.random_start, claim.outcomes(claim.layer(h))
-        happened = np.flatnonzero(outcomes.times)
-        owner = np.repeat(np.arange(len(layer)), outcomes.sizes)[happened]
-        to, times = outcomes.successors[happened], outcomes.times[happened]
+        layer, step, seen = claim.layer(h), h - claim.random_start, claim.outcomes(claim.layer(h)).seen()
+        owner, to, times = seen.owner, seen.successors, seen.times
         paid, least, most = np.zeros(len(to)), 0.0, max(most, len(to))
         if claim.rewards is None and step >= 0:
-            low, high = claim.paid(outcomes, step)
-            paid, least = ((low + high) / 2)[happened], claim.reward_range[0]
+            low, high = claim.paid(seen, step)
+            paid, least = (low + high) / 2, claim.reward_range[0]
         exponents, visits = beta * (paid[:, None] + values[to]), np.bincount(owner, times, len(layer))[:, None]
         top, sums = np.full((len(layer), 2), -np.inf), np.zeros((len(layer), 2))
         np.maximum.at(top, owner, exponents)
@@ -145,15 +143,10 @@ class Estimated:
 
 
 def _groups(outcomes: Outcomes, radius: np.ndarray) -> list[_Group]:
-    owner = np.repeat(np.arange(len(radius)), outcomes.sizes)
-    happened = outcomes.times > 0
-    seen = np.bincount(owner[happened], minlength=len(radius))
-    to, times = outcomes.successors[happened], outcomes.times[happened]
-    begin, groups = np.cumsum(seen) - seen, []
-    for size in np.unique(seen[seen > 0]).tolist():
-        rows = np.flatnonzero(seen == size)
-        at = begin[rows][:, None] + np.arange(size)
-        counts = times[at]
+    seen, groups = outcomes.seen(), []
+    for size in np.unique(seen.sizes[seen.sizes > 0]).tolist():
+        rows, mine = np.flatnonzero(seen.sizes == size), seen.sizes[seen.owner] == size
+        to, counts = (part[mine].reshape(-1, size) for part in (seen.successors, seen.times))
         visits = counts.sum(axis=1, keepdims=True)
         low = high = end = np.empty((len(rows), 0))
         if size <= _MOST_LISTED:
@@ -162,15 +155,14 @@ def _groups(outcomes: Outcomes, radius: np.ndarray) -> list[_Group]:
             end = upper_ends(chosen, visits, radius[rows][:, None])
             complete = (outcomes.sizes[rows] == size)[:, None]
             end = np.where(complete & (chosen == 0), 0.0, np.where(complete & (chosen == visits), 1.0, end))
-        groups.append(_Group(rows, to[at], up(counts / visits), radius[rows], low, high, end))
+        groups.append(_Group(rows, to, up(counts / visits), radius[rows], low, high, end))
     return groups
 
 
 def upper_ends(chosen: np.ndarray, visits: np.ndarray, radius: np.ndarray) -> np.ndarray:
     """The largest q with kl(chosen/visits, q) <= radius, rounded up: outside of what is returned, kl is certainly larger."""
-    part, visits = np.broadcast_arrays(chosen.astype(float), visits.astype(float))
-    radius = np.broadcast_to(radius, part.shape)
-    p, rest = Interval.of(part.copy()) / visits, Interval.of(visits - part) / visits
+    part, visits = chosen.astype(float), visits.astype(float)
+    p, rest = Interval.of(part) / visits, Interval.of(visits - part) / visits
     inside, outside = np.clip(p.high, 0.0, 1.0), np.ones(part.shape)
     for _ in range(60):
         middle = inside + (outside - inside) / 2.0

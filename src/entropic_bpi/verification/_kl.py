@@ -121,13 +121,11 @@ class KLRecursion:
         """Return what the rows of a layer may do, and their radii; infinite if nothing was seen or it is certain."""
         claim, outcomes = self.claim, self.claim.outcomes(layer)
         if layer not in claim.radii:  # the same for every β
-            sizes, happened = outcomes.sizes, outcomes.times > 0
-            owner = np.repeat(np.arange(len(sizes)), sizes)
-            kinds = np.bincount(owner, happened, len(sizes)).astype(np.int64)
-            concerned = (sizes > 1) & (kinds > 0)
-            radii = claim.radii[layer] = exact(np.full(len(sizes), np.inf))
+            seen = outcomes.seen()
+            concerned = (outcomes.sizes > 1) & (seen.sizes > 0)
+            radii = claim.radii[layer] = exact(np.full(len(layer), np.inf))
             if concerned.any():
-                counts, sizes = outcomes.times[happened & concerned[owner]], kinds[concerned]
+                counts, sizes = seen.times[concerned[seen.owner]], seen.sizes[concerned]
                 numbers = np.array(layer)[concerned]
                 mixture = mixture_radii(counts, sizes, claim.possible[numbers], claim.most[numbers])
                 visits = Interval.of_integers(row_sums(counts, sizes))
@@ -245,7 +243,7 @@ class KLRecursion:
         no law lets win much.
         """
         claim, n = self.claim, 1 if self.claim.reward_law == "random-pair" else self.claim.n_states + 1
-        seen, owner = claim.seen.between(layer.start, layer.stop), np.repeat(np.arange(len(layer)), outcomes.sizes)
+        seen, owner = claim.seen.between(layer.start, layer.stop), outcomes.owner
         least, most = claim.slot_low[0, claim.begin[np.array(layer)]], claim.slot_high[0, claim.begin[np.array(layer)]]
         anything = between(self.beta, least, most, self.origin)[owner]
         if not len(seen.rows):

@@ -195,8 +195,7 @@ class Problem:
         """The rows of the actions in some states at planned step ``h``, an array (states, actions)."""
         if self.random_start and h == 0:
             return np.full((len(states), 1), self.n_rows - 1)
-        step = 0 if self.stationary else h - self.random_start
-        return (step * self.n_states + states[:, None]) * self.n_actions + np.arange(self.n_actions)
+        return self.layer(h).start + states[:, None] * self.n_actions + np.arange(self.n_actions)
 
     def permitted(self, h: int, states: np.ndarray) -> np.ndarray:
         """Which actions may be played in some states at planned step ``h``, an array (states, actions)."""

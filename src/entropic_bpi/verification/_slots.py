@@ -93,20 +93,15 @@ class Noise:
         A pair with fewer slots has its first one again.
         """
         slot_of, label_of = self._tables
-        labels = label_of[fine].T
-        labels = np.concatenate([labels, np.repeat(labels[:1], max(0, size - len(labels)), axis=0)])[:size]
-        return slot_of[coarse, labels]
+        return slot_of[coarse, label_of[fine, :size].T]
 
     @cached_property
     def _tables(self) -> tuple[np.ndarray, np.ndarray]:
         """The slot of each label, 0 behind the last, and the first label of each slot, that of slot 0 behind the last."""
-        slot_of = np.zeros((len(self.slot_of), max(self.sizes)), dtype=np.intp)
-        label_of = np.zeros((len(self.slot_of), 1 + max(map(max, self.slot_of))), dtype=np.intp)
-        for pair, slots in enumerate(self.slot_of):
-            slot_of[pair, : len(slots)] = slots
-            label_of[pair] = slots.index(0)
-            label_of[pair, : max(slots) + 1] = [slots.index(slot) for slot in range(max(slots) + 1)]
-        return slot_of, label_of
+        every = range(1 + max(map(max, self.slot_of)))
+        slot_of = [slots + [0] * (max(self.sizes) - len(slots)) for slots in self.slot_of]
+        label_of = [[slots.index(slot if slot in slots else 0) for slot in every] for slots in self.slot_of]
+        return np.array(slot_of), np.array(label_of)
 
     def check_outcomes(self, problem: Problem) -> None:
         """Whether different slots of a pair can be told apart by what is seen."""
