@@ -120,36 +120,31 @@ def run_clock() -> float:
 
 # No reference counting: where nothing is allocated, counting the arrays taken out of records would be half of the work.
 _LEAN: dict[str, Any] = {"_nrt": False}
+_OPTIONS: dict[str, Any] = {"nopython": True, "boundscheck": None, "nogil": True, "error_model": "numpy"}
+_OPTIONS["no_cfunc_wrapper"] = True
 
 
 def _part(function: Function, **options: Any) -> Any:
-    if _config.DISABLE_JIT:
-        return function
-    if linking is None:
-        return numba.njit(**_options(options))(function)
-    options = {**_options(options), "no_cpython_wrapper": True}
+    options = _OPTIONS | options
+    if linking is None or _config.DISABLE_JIT:  # Numba then returns the function as it is
+        return numba.jit(**options)(function)
+    options["no_cpython_wrapper"] = True
     return linking.Part(function, targetoptions=options, pipeline_class=linking.PartCompiler)
 
 
 def _entry(function: Function, **options: Any) -> Any:
+    entry = part = _part(function, **options)
     if _config.DISABLE_JIT:
         return function
-    if linking is None:
-        entry: Any = numba.njit(**_options(options))(function)
-    else:
-        entry = linking.Entry(function, targetoptions=_options(options), pipeline_class=linking.EntryCompiler)
-        entry.part = _part(function, **options)
+    if linking is not None:
+        entry = linking.Entry(function, targetoptions=_OPTIONS | options, pipeline_class=linking.EntryCompiler)
+        entry.part = part
     try:
         entry.enable_caching()
         entry._cache = _ForgivingCache(entry._cache)
     except RuntimeError as error:  # no folder for the cache
         _tell(error)
     return entry
-
-
-def _options(more: dict[str, Any]) -> dict[str, Any]:
-    options = {"boundscheck": None, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **more}
-    return options if linking is None else {"nopython": True, **options}
 
 
 def compiled(function: Function) -> Function:

@@ -271,6 +271,7 @@ class Counts:
         if problem.allowed is not None and problem.allowed.offered:  # what a log played before its mask was seen
             check_allowed_rows(problem, np.flatnonzero(self.arrays.visits))
         learned = problem.black_box_rewards
+        fixed = learned and not problem.random_rewards
         assert transitions.rewards.size == learned * transitions.rows.size
         if learned and not transitions.upper.size:
             transitions = transitions._replace(upper=transitions.rewards)
@@ -281,7 +282,11 @@ class Counts:
         before = self.state() if learned or declared else None
         code = _FULL
         while code == _FULL:
-            first, code = self._record(transitions, first)
+            if fixed:
+                sizes = problem.n_states, problem.n_actions
+                first, code = _record_outcomes(self.arrays, *sizes, problem.same_reward, transitions, first)
+            else:
+                first, code = _record_all(self.arrays, problem.n_states, transitions, first)
             if code == _FULL:
                 self.reserve(self.arrays.successor.size)
         if code < 0:
@@ -289,7 +294,6 @@ class Counts:
             self.restore(before)
             row, successor = int(transitions.rows[first]), int(transitions.successors[first])
             if code == _FORBIDDEN or problem.noise is not None:
-                fixed = problem.black_box_rewards and not problem.random_rewards
                 self.refuse(row, successor, float(transitions.rewards[first]) if fixed else None)
             raise InvalidProblemError(
                 f"the reward of {problem.describe(row)} to state {problem.state_names[successor]!r} changed: "
@@ -303,13 +307,6 @@ class Counts:
         if problem.random_rewards and transitions.rows.size:
             edges = cell_edges(*problem.declared_range)
             self.reward_counts = self.reward_counts.with_transitions(transitions, edges)
-
-    def _record(self, moves: Transitions, first: int) -> tuple[int, int]:
-        """Record from index ``first`` on; the index that could not be recorded and why, or the length and 0."""
-        problem, arrays = self.problem, self.arrays
-        if problem.black_box_rewards and not problem.random_rewards:
-            return _record_outcomes(arrays, problem.n_states, problem.n_actions, problem.same_reward, moves, first)
-        return _record_all(arrays, problem.n_states, moves, first)
 
     def refuse(self, row: int, successor: int, reward: float | None = None) -> NoReturn:
         """Report an outcome that contradicts the declared successors, or how many of them there are at most."""
@@ -356,8 +353,13 @@ class Counts:
         return Transitions(*(column[wanted] for column in columns))
 
     def transitions(self) -> Transitions:
-        """Every transition seen, sorted by row and successor: the counts in their canonical form."""
-        return in_order(self.seen())
+        """The counts in their canonical form: what was seen, sorted by row, successor and, where it is learned, reward."""
+        seen = self.seen()
+        learned = (seen.rewards,) if seen.rewards.size else ()
+        order = np.lexsort((*learned, seen.successors, seen.rows))
+        return seen._replace(
+            **{name: array[order] for name, array in seen._asdict().items() if array.size and name != "labels"}
+        )
 
     def state(self) -> dict[str, Any]:
         """A copy of everything, from which :meth:`restore` goes on."""
@@ -378,15 +380,6 @@ def slots_of(arrays: CountArrays, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
     used = arrays.used[rows]
     first = np.cumsum(used) - used
     return np.repeat(rows, used), np.repeat(arrays.begin[rows] - first, used) + np.arange(used.sum())
-
-
-def in_order(seen: Transitions) -> Transitions:
-    """Transitions sorted by row, successor and, where it is learned, reward."""
-    learned = (seen.rewards,) if seen.rewards.size else ()
-    order = np.lexsort((*learned, seen.successors, seen.rows))
-    return seen._replace(
-        **{name: array[order] for name, array in seen._asdict().items() if array.size and name != "labels"}
-    )
 
 
 def _padded(array: np.ndarray, length: int) -> np.ndarray:

@@ -58,9 +58,7 @@ class KnownRewards(NamedTuple):
         for k in np.flatnonzero(following == end):  # the one that is nearest
             values = self.table[state[k], action[k]]
             declared[k] = values[np.nanargmin(np.abs(values - paid[k]))]
-        wrong = ~(np.abs(declared - paid) <= problem.same_reward)
-        if wrong.any():
-            i = int(np.argmax(wrong))
+        for i in np.flatnonzero(~(np.abs(declared - paid) <= problem.same_reward)):
             where = problem.describe(int(seen.rows[played][i]))
             raise InvalidProblemError(
                 f"{where} to state {problem.state_names[following[i]]!r} paid {paid[i]:g}, but the declared reward is "
@@ -86,11 +84,9 @@ def with_known_rewards(states: Any, actions: Any, given: Declarations) -> Declar
         needed[owner[successors[1] < n], successors[1][successors[1] < n]] = True
     table = _table(given.reward, states, actions, needed.reshape(n, many, n))
     rows = table.reshape(-1, n + 1)
-    missing = needed & np.isnan(rows[:, :n])
-    if missing.any():
-        pair, y = np.argwhere(missing)[0]
-        s, a = divmod(int(pair), many)
-        where = ", ".join(map(shown, (states.element(s), actions.element(a), states.element(int(y)))))
+    for pair, y in np.argwhere(needed & np.isnan(rows[:, :n])).tolist():
+        s, a = divmod(pair, many)
+        where = ", ".join(map(shown, (states.element(s), actions.element(a), states.element(y))))
         raise InvalidProblemError(f"reward lacks ({where}): give a reward for every transition that may happen")
     low, high = np.nanmin(rows, axis=1), np.nanmax(rows, axis=1)
     if successors is None and n <= EXPLICIT_STATES and (low < high).any():

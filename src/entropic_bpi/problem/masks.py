@@ -104,12 +104,11 @@ def masks_of_model(mdp: FiniteMDP, declared: Any) -> Masks | None:
     """Return the masks of a model: its own, which are known, and those that are declared besides."""
     if isinstance(declared, str) and declared == INFO:
         raise InvalidProblemError("allowed='info' is for environments; a FiniteMDP's own masks are known")
-    own = None
+    own = masks = None
     if mdp.allowed is not None:
         own = Masks(mdp.allowed.reshape(-1, mdp.n_states, mdp.n_actions).astype(np.int64))
-    if declared is None:
-        return own
-    masks = masks_of(declared, mdp.horizon, range(mdp.n_states), mdp.n_actions, index_by_name(mdp.action_names))
+    if declared is not None:
+        masks = masks_of(declared, mdp.horizon, range(mdp.n_states), mdp.n_actions, index_by_name(mdp.action_names))
     if masks is None or own is None:
         return masks or own
     both = np.minimum(masks.table, own.table)

@@ -213,12 +213,10 @@ class Balls:
         """Number the classes of all balls, and note which cells a cell feeds and which slots it is."""
         is_cell = (first_of == np.arange(first_of.shape[1])) & ~one_class[:, None]
         self._number = number = np.where(is_cell, is_cell.ravel().cumsum().reshape(is_cell.shape) - 1, -1)
-        self.cells, self.ball_of_cell = int(is_cell.sum()), np.nonzero(is_cell)[0]
-        fed = []
-        for ball, label in zip(*np.nonzero(is_cell), strict=True):
-            coarser = np.flatnonzero(self.refines[ball] & ~one_class)
-            fed += [(number[ball, label], number[r, first_of[r, label]]) for r in coarser]
-        self.giver, self.taker = np.array(fed, dtype=np.int64).reshape(-1, 2).T
+        self.ball_of_cell, label = np.nonzero(is_cell)
+        self.cells = len(label)
+        self.giver, coarser = np.nonzero(self.refines[self.ball_of_cell] & ~one_class)
+        self.taker = number[coarser, first_of[coarser, label[self.giver]]]
         self.rows = np.flatnonzero(~one_class[self.of_pair])
         used = slots.used[self.rows]
         self.row = np.repeat(self.rows, used)

@@ -327,15 +327,14 @@ class Problem(Declarations):
         """Refuse what is not proved, and what leaves the range of doubles."""
         self.check_combinations()
         if self.discount is not None:
-            reasons = {
+            for reason, applies in {
                 "discount= is not supported with EVaR: give beta=, or a finite horizon": isinstance(self.risk, EVaR),
                 "discount needs reward_law='fixed': what a random reward is worth depends on beta times its discount, and "
                 "delta would have to pay for every step": self.random_rewards,
                 "discount is for processes that never end: rewards must be the same at every step": (
                     len(self.slots.low if self.rewards is None else self.rewards) > 1
                 ),
-            }
-            for reason, applies in reasons.items():
+            }.items():
                 if applies:
                     raise InvalidProblemError(reason)
         self.check_limits()

@@ -290,20 +290,22 @@ class ProblemFile(Declarations):
 
 def _fields_of(content: dict[str, Any]) -> dict[str, Any]:
     _check_table("the file", content, {"source": str, "params": dict, "declare": dict, "names": dict, "risk": dict})
-    fields: dict[str, Any] = {"source": content.get("source"), "params": content.get("params", {})}
+    fields: dict[str, Any] = {"source": content.get("source"), "params": content.get("params", {}), "remarks": {}}
     fields |= _read_risk(content.get("risk", {}))
-    named, tables, remarks = content.get("names", {}), content.get("declare", {}), {}
-    for section, table in (("names", named), ("declare", tables)):
-        known = [name for name, entry in ENTRIES.items() if entry.section == section]
+    for section in ("names", "declare"):
+        known = {name: entry for name, entry in ENTRIES.items() if entry.section == section}
+        table = content.get(section, {})
         _check_table(section, table, dict.fromkeys(known, object))
-    for name, table in tables.items():
-        where = f"declare.{name}"
-        _check_table(where, table, {"value": object, "confirmed": bool, "seen": str})
-        if "value" not in table:
-            raise InvalidProblemError(f"{where} has no value")
-        remarks[name] = Remark(table.get("confirmed", False), table.get("seen", ""))
-    values = named | {name: table["value"] for name, table in tables.items()}
-    return fields | {name: _checked(name, value) for name, value in values.items()} | {"remarks": remarks}
+        for name, value in table.items():
+            where = f"{section}.{name}"
+            if section == "declare":
+                _check_table(where, value, {"value": object, "confirmed": bool, "seen": str})
+                if "value" not in value:
+                    raise InvalidProblemError(f"{where} has no value")
+                fields["remarks"][name] = Remark(value.get("confirmed", False), value.get("seen", ""))
+                where, value = f"{where}.value", value["value"]
+            fields[name] = known[name].check(where, known[name].from_toml(where, value))
+    return fields
 
 
 def _check_table(where: str, table: Any, kinds: Mapping[str, type]) -> None:
@@ -329,13 +331,6 @@ def _read_risk(table: dict[str, Any]) -> dict[str, Any]:
     return {"risk": risk} | {
         name: check(f"risk.{name}", table[name]) for name, check in checks.items() if name in table
     }
-
-
-def _checked(name: str, value: Any) -> Any:
-    """A value in its final form, or an error that names its key."""
-    entry = ENTRIES[name]
-    where = f"names.{name}" if entry.section == "names" else f"declare.{name}.value"
-    return entry.check(where, entry.from_toml(where, value))
 
 
 # -- writing -----------------------------------------------------------------------------------------------------

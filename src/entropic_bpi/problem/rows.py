@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from entropic_bpi.compile.decorators import by_pointer, inlined
 from entropic_bpi.errors import InvalidProblemError
@@ -253,12 +254,7 @@ def _slot_rewards(mdp: FiniteMDP, pair: np.ndarray, successor: np.ndarray, *, pe
     if mdp.rewards is not None:
         table = mdp.rewards if mdp.rewards.ndim == 4 else mdp.rewards[None]
         return table.reshape(len(table), pairs, mdp.n_states)[:, pair, successor]
-    table_rows = [mdp.step_rows(h) for h in range(1 if mdp.stationary and len(rows.rewards) == 1 else mdp.horizon)]
-    return np.stack([_lookup(step, pair, successor, mdp.n_states) for step in table_rows])
-
-
-def _lookup(rows: Any, pair: np.ndarray, successor: np.ndarray, n_states: int) -> np.ndarray:
-    declared = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr)) * n_states + rows.indices
-    wanted = pair * n_states + successor
-    position = np.minimum(np.searchsorted(declared, wanted), len(declared) - 1)
-    return np.where(declared[position] == wanted, rows.rewards[position], 0.0)
+    steps = map(mdp.step_rows, range(1 if mdp.stationary and len(rows.rewards) == 1 else mdp.horizon))
+    shape = pairs, mdp.n_states
+    tables = (sparse.csr_matrix((step.rewards, step.indices, step.indptr), shape) for step in steps)
+    return np.concatenate([np.asarray(table[pair, successor]) for table in tables])

@@ -24,7 +24,7 @@ from entropic_bpi.runs.state import certificate_of
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.assumption_tests import AssumptionTests
 from entropic_bpi.sources.log import Log
-from entropic_bpi.sources.opening import accepted_names, open_problem
+from entropic_bpi.sources.opening import open_problem
 from entropic_bpi.tools.checks import check_device, check_policy, check_positive, check_probability
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Claim, Transitions
@@ -201,9 +201,7 @@ def certify(
 
 def evidence_of(source: Any, given: Mapping[str, Any], rewards: Any = None) -> CollectedData:
     """Return what a source has collected, under what is ``given``: the arguments of :func:`certify`."""
-    given = dict(given)
-    accepted = accepted_names(source, given)
-    source, declarations = open_problem(source, given)
+    source, declarations, accepted = open_problem(source, given)
     beta, risk, eps, delta, states = (declarations.pop(name) for name in ("beta", "risk", "eps", "delta", "states"))
     other_range = None
     if rewards is not None and not isinstance(source, Log):

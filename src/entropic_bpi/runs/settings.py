@@ -12,7 +12,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.declarations import ENTRIES, Declarations
 from entropic_bpi.problem.risk import check_risk
 from entropic_bpi.sources.log import Log
-from entropic_bpi.sources.opening import accepted_names, open_problem
+from entropic_bpi.sources.opening import open_problem
 from entropic_bpi.tools import checks
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Goal
@@ -115,8 +115,8 @@ class Settings:
     @classmethod
     def read(cls, source: Any, **given: Any) -> tuple[Any, Settings]:
         """Return the source and the settings of a run; of a problem file, what it names and, unless given, declares."""
-        opened, arguments = open_problem(source, given)
-        return opened, replace(cls.of(**arguments), accepted=accepted_names(source, given))
+        opened, arguments, accepted = open_problem(source, given)
+        return opened, replace(cls.of(**arguments), accepted=accepted)
 
     @property
     def limited(self) -> bool:

@@ -127,10 +127,11 @@ class DriftTest:
             _, first, which = np.unique(names, return_index=True, return_inverse=True)
             times = np.bincount(which, np.tile(times, 2)).astype(np.int64)
             keys, outcomes, rewards = keys[first], outcomes[first], np.zeros(len(first))
-        self._count(keys, cell_of(self.visits[keys // self.kinds]), outcomes, times, rewards)
+        self.restore(Tally(keys, cell_of(self.visits[keys // self.kinds]), outcomes, times, rewards))
 
-    def _count(self, keys: np.ndarray, cells: np.ndarray, *columns: np.ndarray) -> None:
-        outcomes, times, rewards = columns
+    def restore(self, tally: Tally) -> None:
+        """Add visits by key and cell."""
+        keys, cells, outcomes, times, rewards = tally
         names = zip(keys.tolist(), outcomes.tolist(), rewards.tolist(), strict=True)
         lines = np.array([self._line(*name) for name in names], dtype=np.int64)
         missing = np.maximum((len(self.names), cells.max(initial=0) + 1) - np.array(self.times.shape), 0)
@@ -159,9 +160,6 @@ class DriftTest:
         keys, outcomes, rewards = np.array(self.names, dtype=object).reshape(-1, 3)[lines].T
         times = self.times[lines, cells]
         return Tally(keys.astype(np.int64), cells, outcomes.astype(np.int64), times, rewards.astype(float))
-
-    def restore(self, tally: Tally) -> None:
-        self._count(*tally)
 
     def log_e(self) -> float:
         """Logarithm of the product over the rows; those visited since the last time are computed anew."""

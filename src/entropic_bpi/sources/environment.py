@@ -273,8 +273,9 @@ class Player:
                 else:
                     actions.append((lead if leads[i] else greedy)[state])
             if self.masks is not None:
-                for i in walking:
-                    actions[i] = self._permitted(states[i], actions[i])
+                for i in walking:  # a mask that the plan did not know may forbid its action: then the first allowed one
+                    mask = self.masks.table[0, states[i]]
+                    actions[i] = actions[i] if mask[actions[i]] else int(mask.argmax())
             answers, info = environment.step(self._for_all_copies(actions, walking))
             arrived = [-1] * len(states)
             for i in walking:
@@ -305,8 +306,6 @@ class Player:
     def _for_all_copies(self, actions: list[int], walking: list[int]) -> list[int]:
         """An action for each copy: those without an episode repeat the first one's, or do what their mask allows."""
         copies = self.environment.copies
-        if copies == 1:
-            return actions
         if self.masks is None:
             return [*actions, *actions[:1] * (copies - len(actions))]
         return [actions[i] if i in walking else int(np.argmax(self.latest_masks[i])) for i in range(copies)]
@@ -334,12 +333,6 @@ class Player:
             if self.mask_of.setdefault(state, content) != content:
                 raise InvalidProblemError(f"{where} is not what it was before: it must depend on the state alone")
             self.masks.table[0, state] = flags
-
-    def _permitted(self, state: int, action: int) -> int:
-        """The action, or the first allowed one if the state's mask, which the plan may not have known, forbids it."""
-        assert self.masks is not None
-        mask = self.masks.table[0, state]
-        return action if mask[action] else int(mask.argmax())
 
     def _note_label(self, info: Any, state: int, action: int, following: int, paid: float) -> None:
         """Count the label that a visit shows, which must explain what happened."""

@@ -48,8 +48,8 @@ class Observed:
         Episodes by their number of steps and how they stopped: ``"ended"``, ``"truncated"`` or ``"left"`` (before an end).
     batches : list of Batch
         All steps, in the order of time.
-    masks : dict
-        For each state, the different action masks that came with it.
+    masks : dict of set of bytes
+        For each state, the different action masks that came with it: 1 for each action that is allowed, and 0 for others.
     enforced : bool
         Whether the environment raises an error for actions that its mask forbids.
     steps : int
@@ -64,7 +64,7 @@ class Observed:
     starts: Counter[int] = field(default_factory=Counter)
     lengths: Counter[tuple[int, str]] = field(default_factory=Counter)
     batches: list[Batch] = field(default_factory=list)
-    masks: dict[int, set[tuple[bool, ...]]] = field(default_factory=dict)
+    masks: dict[int, set[bytes]] = field(default_factory=dict)
     enforced: bool = False
     steps: int = 0
     seconds: float = 0.0
@@ -138,7 +138,6 @@ class _Tour:
         self.seen = Observed(environment.states.found, environment.actions.size)  # type: ignore[union-attr]
         self.tries: list[list[int]] = []
         self.ways: dict[int, int] = {}
-        self.last_mask: dict[int, bytes] = {}
         self.rarely, self.look_again = 0, 0
 
     def play(self, episodes: int) -> None:
@@ -153,7 +152,10 @@ class _Tour:
 
     def _episode(self, batch: Batch, directed: bool) -> list[_Walk]:
         """One episode of each copy; the last step is left out if it was refused because a mask forbids the action."""
-        walks = [_Walk(state) for state in self._reset()]
+        seed = int(self.rng.integers(2**31)) if self.seen.episodes < _SEEDED else None
+        observations, info = self.environment.reset(seed)
+        walks = [_Walk(self.environment.states.index(observation)) for observation in observations]
+        self._note_masks([walk.state for walk in walks], info)
         for walk in walks:
             self.seen.starts[walk.state] += 1
             batch.starts[walk.state] += 1
@@ -238,13 +240,6 @@ class _Tour:
         nearer = sum(n for (y, _), n in outcomes.items() if distance.get(y, math.inf) < distance[state])
         return nearer / max(outcomes.total(), 1)
 
-    def _reset(self) -> list[int]:
-        seed = int(self.rng.integers(2**31)) if self.seen.episodes < _SEEDED else None
-        observations, info = self.environment.reset(seed)
-        states = [self.environment.states.index(observation) for observation in observations]
-        self._note_masks(states, info)
-        return states
-
     def _step(self, actions: list[int]) -> list[tuple[int, float, bool, bool]]:
         environment = self.environment
         answers, info = environment.step(actions)
@@ -258,8 +253,5 @@ class _Tour:
     def _note_masks(self, states: list[int], info: Any) -> None:
         """Record the masks that ``info`` has."""
         for state, mask in zip(states, self.environment.masks(info), strict=False):
-            known = mask is not None and state >= 0 and np.size(mask) == self.seen.n_actions
-            flags = bytes(mask) if known else None
-            if flags is not None and self.last_mask.get(state) != flags:
-                self.last_mask[state] = flags
-                self.seen.masks.setdefault(state, set()).add(tuple(map(bool, mask)))
+            if mask is not None and state >= 0 and np.size(mask) == self.seen.n_actions:
+                self.seen.masks.setdefault(state, set()).add(np.asarray(mask, dtype=bool).tobytes())

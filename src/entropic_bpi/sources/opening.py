@@ -22,25 +22,21 @@ def as_problem_file(source: Any) -> ProblemFile | None:
     return ProblemFile.read(source) if isinstance(source, (str, Path)) and Path(source).suffix == SUFFIX else None
 
 
-def accepted_names(source: Any, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the declarations of a problem file that were accepted all at once, except those that are given."""
-    names = source.accepted if isinstance(source, ProblemFile) else ()
-    return tuple(name for name in names if given.get(name) is None)
-
-
-def open_problem(source: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+def open_problem(source: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any], tuple[str, ...]]:
     """Return the source of a run and its arguments: of a problem file, what it names and, unless ``given``, declares.
 
-    Any other source and its arguments are returned as they are.
+    The third value are the declarations of the file that were accepted all at once, except those that are given. Any other
+    source and its arguments are returned as they are.
     """
     file = as_problem_file(source)
     if file is None:
-        return source, dict(given)
+        return source, dict(given), ()
     word, arguments = file.named_source, file.arguments(given)
+    accepted = tuple(name for name in file.accepted if given.get(name) is None)
     if Path(word).suffix not in _LOGS or not file.params:  # without columns it is a model
-        return open_word(word, arguments, file.params, file.folder)
+        return *open_word(word, arguments, file.params, file.folder), accepted
     try:
-        return Log.read(str(file.folder / word), **file.params), arguments
+        return Log.read(str(file.folder / word), **file.params), arguments, accepted
     except TypeError as error:
         raise InvalidProblemError(f"{file.path}: [params] must be the keywords of Log.read: {error}") from None
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.model.parts.mechanics import OutcomeTable, Partitioned
+from entropic_bpi.model.parts.mechanics import Partitioned
 from entropic_bpi.problem.declarations import INFO, Declarations
 from entropic_bpi.problem.known_rewards import index_or_end, key_in_numbers, with_known_rewards
 from entropic_bpi.problem.masks import Masks, masks_of, numbered_starts
@@ -99,11 +99,6 @@ def _numbered(states: FiniteSpace, following: Any, where: str) -> list[int]:
     return found
 
 
-def noise_in_numbers(noise: Noise, states: FiniteSpace, actions: FiniteSpace) -> OutcomeTable:
-    """Return the outcome of each label in numbers of states; the number after the last is the end."""
-    return noise.read(states.elements(), actions.elements(), index_or_end(states))
-
-
 def _with_noise(states: FiniteSpace, actions: FiniteSpace, given: Declarations, played: bool) -> Declarations:
     """Return the declarations with the noise in numbers of states; the range of rewards follows from the outcomes."""
     if not isinstance(given.noise, Noise):
@@ -111,7 +106,7 @@ def _with_noise(states: FiniteSpace, actions: FiniteSpace, given: Declarations, 
     observed = given.noise.observed is not None
     if observed and not played:
         raise InvalidProblemError("observed= of noise needs the info of an environment that is played; a log has none")
-    table = noise_in_numbers(given.noise, states, actions)
+    table = given.noise.read(states.elements(), actions.elements(), index_or_end(states))
     # At the end nothing happens any more.
     width, many = table.following.shape[1], actions.size
     ends = np.where(np.arange(width) < len(table.labels[0]), states.size, -1)
@@ -130,8 +125,7 @@ def _with_noise(states: FiniteSpace, actions: FiniteSpace, given: Declarations, 
         raise InvalidProblemError(f"noise pays {known.min():g} to {known.max():g}, outside reward_range {(low, high)}")
     owner = np.repeat(np.arange(states.size * many), np.diff(rows[0])) * (states.size + 1) + rows[1]
     close = (owner[1:] == owner[:-1]) & ~(np.diff(paid) > 4 * SAME_REWARD * (high - low))
-    if close.any():
-        i = int(np.argmax(close))
+    for i in np.flatnonzero(close):
         s, a = divmod(int(owner[i]) // (states.size + 1), many)
         raise InvalidProblemError(
             f"two labels at state {shown(states.element(s))}, action {shown(actions.element(a))} lead to one state with "

@@ -133,9 +133,7 @@ def check_policy(policy: Any, horizon: int, n_states: int, n_actions: int) -> np
     shape = (horizon, n_states)
     _require(array.shape == shape, "policy", f"have shape (horizon, states) = {shape}", array.shape)
     _require(array.dtype.kind in "iu", "policy", "hold integers", array.dtype)
-    outside = (array < 0) | (array >= n_actions)
-    if outside.any():
-        h, s = np.argwhere(outside)[0]
+    for h, s in np.argwhere((array < 0) | (array >= n_actions)):
         raise InvalidProblemError(
             f"policy[h={h}, s={s}] = {array[h, s]} is not an action: expected 0 to {n_actions - 1}"
         )

@@ -16,7 +16,7 @@ from entropic_bpi.runs.certification import certify
 from entropic_bpi.runs.identification import run_to_end
 from entropic_bpi.runs.loop import RunResult
 from entropic_bpi.runs.settings import Settings
-from entropic_bpi.sources.opening import accepted_names, open_problem
+from entropic_bpi.sources.opening import open_problem
 from entropic_bpi.tools.checks import check_finite
 
 
@@ -154,11 +154,11 @@ def explore(
     ...     assert claim.gap <= 0.5 and eb.verify(claim).ok
     """
     given = {"eps": eps, "delta": delta, "reward_range": reward_range, **settings}
-    opened, arguments = open_problem(source, given)
+    opened, arguments, accepted = open_problem(source, given)
     rewards = (0.0, 1.0) if arguments["reward_range"] is None else arguments["reward_range"]
     arguments |= {"risk": AnyReward(betas, rewards), "beta": None}
     arguments["reward_range"] = None if isinstance(opened, FiniteMDP) else rewards
-    checked = replace(Settings.of(**arguments), accepted=accepted_names(source, given))
+    checked = replace(Settings.of(**arguments), accepted=accepted)
     checked.declared.check_source("exploration")
     run = run_to_end(opened, checked, checkpoint=checkpoint, accept_errors=accept_errors, progress=progress)
     return Exploration(**vars(run))

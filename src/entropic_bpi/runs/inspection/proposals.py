@@ -11,6 +11,7 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.known_rewards import index_or_end
 from entropic_bpi.problem.noise import Noise
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.sentences import END_REWARDS, SAME_REWARD, STAY_REWARDS
@@ -20,7 +21,6 @@ from entropic_bpi.sources.assumption_tests import LEVEL, REJECTED_FROM, Assumpti
 from entropic_bpi.sources.environment import transitions_of
 from entropic_bpi.sources.observed import ENDED, LEFT, LONGEST_EPISODE, TRUNCATED, Observed
 from entropic_bpi.sources.spaces import FiniteSpace
-from entropic_bpi.sources.successors import noise_in_numbers
 
 # First states that must be the same before a fixed start is proposed.
 _ENOUGH_STARTS = 20
@@ -59,7 +59,8 @@ class Notes:
 
     def check_noise(self, noise: Noise, states: FiniteSpace, actions: FiniteSpace) -> None:
         """Compare every transition that was seen with the outcomes of the declared labels."""
-        seen, table, wrong = self.seen, noise_in_numbers(noise, states, actions), Counter[str]()
+        table = noise.read(states.elements(), actions.elements(), index_or_end(states))
+        seen, wrong = self.seen, Counter[str]()
         numbers = {name: i for i, name in enumerate(states.labels())}
         at = [*(numbers.get(name, -2) for name in seen.states), states.size]
         names = [*(f"state {name}" for name in seen.states), "the end"]
