@@ -89,8 +89,8 @@ SOLVE_HEADER = (
 def solved(sizes: tuple[int, ...]) -> Iterator[str]:
     """Exact planning of sparse models; both sides have compiled before, and the larger the model the fewer the rounds."""
     began, betas = time.perf_counter(), np.linspace(-0.5, 0.5, MANY).tolist()
-    for device in ("cpu", "gpu"):
-        eb.solve(sparse_mdp(500, ACTIONS, SUCCESSORS, 2), betas, device=device)
+    for solve in (eb.solve, eb.solve_on_gpu):
+        solve(sparse_mdp(500, ACTIONS, SUCCESSORS, 2), betas)
     for states in sizes:
         mdp, alone = sparse_mdp(states, ACTIONS, SUCCESSORS, STEPS), 0.0
         for asked in ([0.3], betas):
@@ -106,11 +106,11 @@ def solved(sizes: tuple[int, ...]) -> Iterator[str]:
 
 def solve_line(mdp: eb.FiniteMDP, betas: list[float]) -> tuple[str, float]:
     """A line of the table, and the seconds of the CPU."""
-    from entropic_bpi.model.planning_gpu import Planner
+    from entropic_bpi.lab.planning_gpu import Planner
 
     repeats = max(1, min(5, 20_000_000 // (mdp.n_states * mdp.horizon * len(betas))))
     cpu, here = timed(lambda: eb.solve(mdp, betas), repeats)
-    gpu, there = timed(lambda: eb.solve(mdp, betas, device="gpu"), repeats)
+    gpu, there = timed(lambda: eb.solve_on_gpu(mdp, betas), repeats)
     compared = list(zip(here, there, strict=True))[:: -(-len(betas) // 4)]
     apart = max(float(np.abs(one.values - other.values).max() / np.abs(one.values).max()) for one, other in compared)
     differ = sum(int((one.policy != other.policy).sum()) for one, other in compared)

@@ -16,6 +16,7 @@ from .lab import experiments as experiments
 from .lab import learners as learners
 from .lab.learners import Run as Run
 from .lab.learners import run as run
+from .lab.planning_gpu import solve_on_gpu as solve_on_gpu
 from .lab.tilting import chi_square as chi_square
 from .lab.tilting import entropic_variance as entropic_variance
 from .lab.tilting import tilted as tilted

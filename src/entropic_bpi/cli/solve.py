@@ -50,7 +50,7 @@ def solve(
     horizon: int | None = None,
     discount: float | None = None,
     param: list[str] | None = None,
-    device: str = "cpu",
+    on_gpu: bool = False,
 ) -> Answer:
     """Compute an optimal policy of a known model, and the distribution of its return.
 
@@ -72,8 +72,8 @@ def solve(
 
     Parameters
     ----------
-    device
-        Where to plan for a beta: cpu, or gpu for large sparse models.
+    on_gpu
+        Plan on an NVIDIA GPU, for large sparse models.
     """
     from entropic_bpi.model.discounting import tail_of
 
@@ -82,11 +82,11 @@ def solve(
         ends, mdp = mdp.reward_range, eb.discounted(mdp, discount, horizon)
         tail = tail_of(discount, mdp.horizon, ends)
     if evar is None:
-        solution: Any = eb.solve(mdp, risk["beta"], device=device)
-    elif device == "cpu":
-        solution = eb.solve_evar(mdp, evar)
+        solution: Any = (eb.solve_on_gpu if on_gpu else eb.solve)(mdp, risk["beta"])
+    elif on_gpu:
+        raise InvalidProblemError("--on-gpu is for --beta: the entropic value at risk is planned on the CPU")
     else:
-        raise InvalidProblemError("--device gpu is for --beta: the entropic value at risk is planned on the CPU")
+        solution = eb.solve_evar(mdp, evar)
     choices = choices_of(mdp, solution.policy, reached_by(mdp, solution.policy))
     sizes = f"{mdp.n_states} states, {mdp.n_actions} actions, horizon {mdp.horizon}"
     facts = [

@@ -29,7 +29,7 @@ from entropic_bpi.model import steps
 from entropic_bpi.model.backups import lottery_risk
 from entropic_bpi.model.discounting import discounted, tail_of
 from entropic_bpi.model.mdp import FiniteMDP, check_model
-from entropic_bpi.tools.checks import check_device, check_finite, check_memory
+from entropic_bpi.tools.checks import check_finite, check_memory
 from entropic_bpi.types import Summarised
 
 # Up to this many pairs of a state and an action, one compiled call for all steps is faster than a call a step, ...
@@ -39,7 +39,7 @@ _SMALL_MATRIX = 16_384
 # Rewards that add up to more than so many times their differences are planned without what is common to them.
 _DWARFED = 1e6
 # How many β share a reading of the transitions.
-_TOGETHER = 32
+TOGETHER = 32
 # From this many probabilities and actions on, rows of a dense model that cannot be the best are worth finding.
 _LARGE_MATRIX, _MANY_ACTIONS = 1 << 20, 4
 
@@ -127,18 +127,18 @@ class Evaluation:
 
 
 _Betas = Sequence[float] | np.ndarray
+# Fills in values (β, H + 1, S) and policies (β, H, S).
+Plan = Callable[[list[float], np.ndarray, np.ndarray], None]
 
 
 @overload
-def solve(
-    mdp: FiniteMDP, beta: float, *, discount: float | None = None, horizon: int | None = None, device: str = "cpu"
-) -> Solution: ...
+def solve(mdp: FiniteMDP, beta: float, *, discount: float | None = None, horizon: int | None = None) -> Solution: ...
 @overload
 def solve(
-    mdp: FiniteMDP, beta: _Betas, *, discount: float | None = None, horizon: int | None = None, device: str = "cpu"
+    mdp: FiniteMDP, beta: _Betas, *, discount: float | None = None, horizon: int | None = None
 ) -> list[Solution]: ...
 def solve(
-    mdp: FiniteMDP, beta: Any, *, discount: float | None = None, horizon: int | None = None, device: str = "cpu"
+    mdp: FiniteMDP, beta: Any, *, discount: float | None = None, horizon: int | None = None
 ) -> Solution | list[Solution]:
     r"""Find an optimal policy of a known model.
 
@@ -156,9 +156,6 @@ def solve(
     horizon : int, optional
         With ``discount``, the number of steps to plan; what later steps can add is the solution's ``tail``. Default: until
         γ^h is a billionth.
-    device : {"cpu", "gpu"}
-        Where to plan: ``"gpu"`` is for large sparse models, and reads them once for all β. It needs an NVIDIA GPU and the
-        extra ``gpu``. The values are those of the CPU except for their last digits.
 
     Returns
     -------
@@ -174,6 +171,17 @@ def solve(
     >>> [round(solution.value, 3) for solution in eb.solve(bridge, beta=[-1.0, 0.0, 2.5])]
     [1.046, 1.5, 3.043]
     """
+    return solve_by(_on_cpu, mdp, beta, discount, horizon)
+
+
+def solve_by(
+    planner: Callable[[FiniteMDP, list[float]], Plan],
+    mdp: FiniteMDP,
+    beta: Any,
+    discount: float | None,
+    horizon: int | None,
+) -> Solution | list[Solution]:
+    """Do the work of :func:`solve`, with what ``planner`` makes of a model without masks and all β."""
     mdp, tail = check_model(mdp), (0.0, 0.0)
     if discount is not None:
         own_range, mdp = mdp.reward_range, discounted(mdp, discount, horizon)
@@ -182,20 +190,13 @@ def solve(
         raise InvalidProblemError("horizon is for discounted returns, with discount=; this model's own is part of it")
     is_one = not (isinstance(beta, Sequence) or np.ndim(beta) > 0) or isinstance(beta, str)
     betas = [check_finite("beta", beta)] if is_one else [check_finite(f"beta[{i}]", b) for i, b in enumerate(beta)]
-    together = min(len(betas), _TOGETHER)
-    check_memory(f"solving {mdp!r}", 2 * together * mdp.horizon * mdp.n_states)
+    check_memory(f"solving {mdp!r}", 2 * min(len(betas), TOGETHER) * mdp.horizon * mdp.n_states)
     free = mdp.without_masks()
     offsets = _offsets(free)
-    planned = free if offsets is None else _without_offsets(free, offsets)
-    # Fills in values (β, H + 1, S) and policies (β, H, S).
-    plan: Callable[[list[float], np.ndarray, np.ndarray], None] = partial(_plan_here, planned)
-    if check_device("device", device) == "gpu" and betas:
-        from entropic_bpi.model.planning_gpu import Planner
-
-        plan = Planner(planned, together, max(map(abs, betas))).plan
+    plan = planner(free if offsets is None else _without_offsets(free, offsets), betas)
     solutions: list[Solution] = []
-    for first in range(0, len(betas), _TOGETHER):
-        some = betas[first : first + _TOGETHER]
+    for first in range(0, len(betas), TOGETHER):
+        some = betas[first : first + TOGETHER]
         values = np.zeros((len(some), mdp.horizon + 1, mdp.n_states))
         policies = np.empty((len(some), mdp.horizon, mdp.n_states), dtype=np.int64)
         plan(some, values, policies)
@@ -223,6 +224,10 @@ def _without_offsets(mdp: FiniteMDP, offsets: np.ndarray) -> FiniteMDP:
         offsets = np.repeat(offsets, np.diff(mdp.rows.indptr[:: mdp.n_states * mdp.n_actions]))
         return mdp._with_rewards(mdp._payoffs - offsets)
     return mdp._with_rewards(mdp._payoffs - (offsets[:, None] if mdp.next_state_rewards else offsets[:, None, None]))
+
+
+def _on_cpu(mdp: FiniteMDP, betas: list[float]) -> Plan:
+    return partial(_plan_here, mdp)
 
 
 def _plan_here(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:

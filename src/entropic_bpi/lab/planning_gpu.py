@@ -17,6 +17,7 @@ from entropic_bpi.compile.gpu import THREADS, check_gpu, check_room, config, cud
 from entropic_bpi.model import backups as _entropic
 from entropic_bpi.model.backups import LINEAR_EXPONENT, Lotteries, Scale
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.model.planning import TOGETHER, Plan, Solution, solve_by
 from entropic_bpi.model.steps import payoffs
 
 # Few enough for half of the threads that a processor can have: most of the time they wait for the memory.
@@ -106,11 +107,49 @@ def _kernel() -> Any:
     return cuda.jit(plan) if config.ENABLE_CUDASIM else cuda.jit(max_registers=_REGISTERS)(plan)
 
 
+def solve_on_gpu(
+    mdp: FiniteMDP, beta: Any, *, discount: float | None = None, horizon: int | None = None
+) -> Solution | list[Solution]:
+    """Do what :func:`entropic_bpi.solve` does on an NVIDIA GPU, which reads the model once for all β.
+
+    It is for large sparse models and needs the extra ``gpu``. The values are those of the CPU except for their last digits.
+
+    Parameters
+    ----------
+    mdp : FiniteMDP
+        The model.
+    beta : float or sequence of floats
+        Risk parameter; positive is risk-seeking.
+    discount, horizon
+        As for :func:`entropic_bpi.solve`.
+
+    Returns
+    -------
+    Solution or list of Solution
+        The policy and its values; a list if ``beta`` is a sequence.
+
+    Raises
+    ------
+    InvalidProblemError
+        If there is no GPU, or the model does not fit into its memory.
+
+    Examples
+    --------
+    >>> import entropic_bpi as eb
+    >>> eb.solve_on_gpu(eb.instances.garnet(100_000, 4, 3, horizon=50, seed=0), -0.5)  # doctest: +SKIP
+    """
+    check_gpu()
+    return solve_by(_on_gpu, mdp, beta, discount, horizon)
+
+
+def _on_gpu(mdp: FiniteMDP, betas: list[float]) -> Plan:
+    return Planner(mdp, min(len(betas), TOGETHER), max(map(abs, betas), default=0.0)).plan
+
+
 class Planner:
     """A model on the device, where it is planned for several β at a time."""
 
     def __init__(self, mdp: FiniteMDP, betas: int, largest_beta: float) -> None:
-        check_gpu()
         rows, low, high = mdp.rows, *mdp.reward_range
         model = _Model(rows.indptr, rows.indices, rows.probabilities, *payoffs(mdp))
         self.mdp, self.scratch = mdp, 0
@@ -118,7 +157,7 @@ class Planner:
             self.scratch = int(np.diff(rows.indptr[:: mdp.n_states * mdp.n_actions]).max())
         size = sum(part.nbytes for part in model)
         size += sum(math.prod(shape) * dtype.itemsize for shape, dtype in self._tables(betas))
-        check_room(f"solving {mdp!r} for {betas} beta", size, "ask for fewer at a time, or use device='cpu'")
+        check_room(f"solving {mdp!r} for {betas} beta", size, "ask for fewer at a time, or use solve")
         self.model = _Model(*map(cuda.to_device, model))
 
     def _tables(self, betas: int) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:

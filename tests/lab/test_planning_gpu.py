@@ -15,14 +15,14 @@ from typer.testing import CliRunner
 
 import entropic_bpi as eb
 from entropic_bpi.cli import app
-from entropic_bpi.model import planning_gpu
+from entropic_bpi.lab import planning_gpu
 
 # The simulator must be switched on before Numba is imported, and runs functions that are not compiled.
 COMPARED = """
 import numpy as np
 from scipy import sparse
 import entropic_bpi as eb
-from entropic_bpi.model import planning_gpu
+from entropic_bpi.lab import planning_gpu
 
 planning_gpu.THREADS = 8  # of which each is one of the system's here
 rng = np.random.default_rng(0)
@@ -38,19 +38,19 @@ models = {
 }
 betas = [0.0, 1e-19, 0.3, -1.0, 40.0, -2000.0]  # linear, near, far, and rows that need a scale of their own
 for name, model in models.items():
-    for here, there in zip(eb.solve(model, betas), eb.solve(model, betas, device="gpu")):
+    for here, there in zip(eb.solve(model, betas), eb.solve_on_gpu(model, betas)):
         np.testing.assert_allclose(there.values, here.values, rtol=1e-13, atol=1e-13)
         assert np.array_equal(there.policy, here.policy) and there.policy.dtype == here.policy.dtype
         assert abs(there.value - here.value) <= 1e-13 * max(1, abs(here.value))
     print(name)
-here, there = (eb.solve(models["dense"], -1.0, device=device) for device in ("cpu", "gpu"))
+here, there = (solve(models["dense"], -1.0) for solve in (eb.solve, eb.solve_on_gpu))
 assert isinstance(there, eb.Solution) and np.allclose(here.q_values, there.q_values, rtol=1e-13)
 planning_gpu._PIECE = 7  # so that several threads copy, each several pieces
-again = eb.solve(models["dense"], -1.0, device="gpu")
+again = eb.solve_on_gpu(models["dense"], -1.0)
 assert np.array_equal(again.values, there.values) and np.array_equal(again.policy, there.policy)
-forever = eb.solve(eb.instances.river_swim(3, horizon=1), -1.0, discount=0.5, horizon=4, device="gpu")
+forever = eb.solve_on_gpu(eb.instances.river_swim(3, horizon=1), -1.0, discount=0.5, horizon=4)
 assert forever.tail == eb.solve(eb.instances.river_swim(3, horizon=1), -1.0, discount=0.5, horizon=4).tail != (0, 0)
-assert eb.solve(models["dense"], [], device="gpu") == []
+assert eb.solve_on_gpu(models["dense"], []) == []
 """
 
 
@@ -68,7 +68,7 @@ def test_without_a_gpu_the_error_says_what_is_missing():
     if cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(eb.InvalidProblemError, match=r"device=.gpu. needs .*use device=.cpu."):
-        eb.solve(eb.instances.risky_bridge(horizon=4), -1.0, device="gpu")
+        eb.solve_on_gpu(eb.instances.risky_bridge(horizon=4), -1.0)
 
 
 def test_what_does_not_fit_says_how_much_it_needs_before_anything_is_sent():
@@ -80,25 +80,12 @@ def test_what_does_not_fit_says_how_much_it_needs_before_anything_is_sent():
         mock.patch.multiple(planning_gpu, cuda=device, check_gpu=lambda: None),
         pytest.raises(eb.InvalidProblemError, match=r"for 3 beta needs 0.00\d+ GiB on the GPU, .*: ask for fewer"),
     ):
-        eb.solve(model, [0.0, 1.0, 2.0], device="gpu")
+        eb.solve_on_gpu(model, [0.0, 1.0, 2.0])
     device.to_device.assert_not_called()
     device.device_array.assert_not_called()
 
 
-def test_an_unknown_device_is_refused():
-    with pytest.raises(eb.InvalidProblemError, match="device must be one of cpu, gpu; got 'tpu'"):
-        eb.solve(eb.instances.risky_bridge(horizon=4), -1.0, device="tpu")
-
-
-def test_the_command_line_asks_for_a_device_too():
-    words = ["solve", "risky-bridge", "--beta", "1", "--device"]
-    assert CliRunner().invoke(app, [*words, "cpu", "--json"]).exit_code == 0
-    outcome = CliRunner().invoke(app, [*words, "tpu"])
+def test_the_command_line_plans_there_for_a_beta_alone():
+    outcome = CliRunner().invoke(app, ["solve", "risky-bridge", "--evar", "0.1", "--on-gpu"])
     assert outcome.exit_code == 2
-    assert "device must be" in outcome.output
-
-
-def test_the_entropic_value_at_risk_is_not_for_a_gpu():
-    outcome = CliRunner().invoke(app, ["solve", "risky-bridge", "--evar", "0.1", "--device", "gpu"])
-    assert outcome.exit_code == 2
-    assert "--device gpu is for --beta" in outcome.output
+    assert "--on-gpu is for --beta" in outcome.output
