@@ -67,7 +67,7 @@ def test_without_a_gpu_the_error_says_what_is_missing():
 
     if cuda.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(eb.InvalidProblemError, match=r"device=.gpu. needs .*use device=.cpu."):
+    with pytest.raises(eb.InvalidProblemError, match=r"plans on a GPU need .*plan on the CPU"):
         eb.solve_on_gpu(eb.instances.risky_bridge(horizon=4), -1.0)
 
 

@@ -25,10 +25,10 @@ def check_gpu() -> None:
     if config.ENABLE_CUDASIM:
         return
     if find_spec("numba_cuda") is None:
-        raise InvalidProblemError("device='gpu' needs numba-cuda: pip install 'entropic-bpi[gpu]'; or use device='cpu'")
+        raise InvalidProblemError("plans on a GPU need numba-cuda: pip install 'entropic-bpi[gpu]'; or plan on the CPU")
     if not cuda.is_available():
         raise InvalidProblemError(
-            "device='gpu' needs an NVIDIA GPU with its driver, and numba-cuda finds none here; use device='cpu'"
+            "plans on a GPU need an NVIDIA GPU with its driver, and numba-cuda finds none here; plan on the CPU"
         )
 
 
