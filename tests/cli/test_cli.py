@@ -280,6 +280,8 @@ def test_every_bad_input_is_one_line_on_stderr_and_exit_code_2(words, message, t
     assert errors.count("\n") == 1
 
 
+@pytest.mark.slow
+@pytest.mark.sample
 def test_doctor_compiles_on_request():
     answer = json.loads(invoke("doctor", "--compile", "--json").stdout)
     assert answer["compiled now"].startswith("identify (models, environments) and solve, in ")

@@ -32,6 +32,8 @@ def table(path):
 # -- regret ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.sample
 def test_processes_give_the_regret_of_the_library(tmp_path):
     words = ["risky-bridge", "--beta", "1.5", "--episodes", "300", "--scale", "0.1", "--learners", "rsvi2, rovi"]
     words = [COMMAND, "compare", *words, "--seeds", "2", "--workers", "2", "--out", "regret"]
@@ -135,7 +137,10 @@ def running(group):
 @pytest.mark.skipif(os.name != "posix", reason="needs process groups")
 @pytest.mark.parametrize(
     ("signal_sent", "code"),
-    [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.slow)],
+    [
+        pytest.param(signal.SIGINT, 130, marks=[pytest.mark.slow, pytest.mark.sample]),
+        pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.slow),
+    ],
 )
 def test_workers_end_with_the_command(tmp_path, signal_sent, code):
     words = ["risky-bridge", "--beta", "1", "--episodes", "1000000000", "--learners", "rovi", "--seeds", "2"]

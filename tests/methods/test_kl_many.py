@@ -101,6 +101,8 @@ print([(cell["case"], cell["beta"], cell["runs"], cell["stopped"]) for cell in f
 """
 
 
+@pytest.mark.slow
+@pytest.mark.sample
 def test_a_study_on_a_gpu_leaves_out_what_cannot_run_there_and_says_so(tmp_path):
     run = subprocess.run([sys.executable, "-c", STUDY, str(tmp_path)], env=SIMULATED, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

@@ -31,6 +31,8 @@ def test_small_models_are_planned_for_as_with_one_hundredth(stationary):
     assert plans(SMALL, **options) == plans(SMALL, **options, replan=0.01)
 
 
+@pytest.mark.slow
+@pytest.mark.sample
 def test_larger_models_are_planned_for_less_often_but_at_each_doubling_and_before_the_first_episode():
     options = {"eps": 0.6, "stationary": True}
     ours = [history_of_the_default(seed)["episodes"].tolist() for seed in range(4)]

@@ -97,7 +97,9 @@ def test_the_same_seed_repeats_a_run():
     assert first.history.tolist() == again.history.tolist()
 
 
-@pytest.mark.parametrize("name", ["FrozenLake-v1", "Blackjack-v1"])
+@pytest.mark.parametrize(
+    "name", ["FrozenLake-v1", pytest.param("Blackjack-v1", marks=[pytest.mark.slow, pytest.mark.sample])]
+)
 def test_copies_in_a_vector_environment_play_whole_episodes_with_the_same_law(name):
     options = {**BASICS, "reward_range": (-1, 1), "max_episodes": 1500, "replan": 1.0, "ties": "lowest", "eps": 1e-3}
     counts = []

@@ -129,6 +129,8 @@ def test_what_an_encoding_lacks_is_replaced(tmp_path, encoding):
     assert b"?-state" in done.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.sample
 def test_exit_codes_stay_the_same_in_ascii(tmp_path):
     evil_model(("ε-state", "状態")).save(tmp_path / "model.npz")
     run = ["identify", "model.npz", "--beta", "-1", "--eps", "0.5", "--delta", "0.1", "--seed", "1"]

@@ -319,6 +319,8 @@ def app():
     return cli.app
 
 
+@pytest.mark.slow
+@pytest.mark.sample
 def test_reproduce_writes_pictures_data_and_words(tmp_path, app):
     arguments = ["reproduce", "fig3", "--quick", "--seeds", "2", "--workers", "0", "--out", str(tmp_path)]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)

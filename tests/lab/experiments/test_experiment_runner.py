@@ -286,6 +286,8 @@ def test_a_script_without_the_guard_is_told_so(tmp_path):
     assert "if __name__ == '__main__':" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
+@pytest.mark.sample
 @pytest.mark.filterwarnings("ignore")
 def test_a_dask_cluster_gives_the_same_rows(whole, tmp_path):
     distributed = pytest.importorskip("distributed")

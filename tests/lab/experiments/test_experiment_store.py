@@ -236,6 +236,8 @@ def record_one(folder, seed, barrier):
 ROUNDS = 8
 
 
+@pytest.mark.slow
+@pytest.mark.sample
 def test_stores_made_by_two_processes_at_the_same_moment_keep_what_was_recorded(tmp_path):
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager, ProcessPoolExecutor(2, context) as pool:

@@ -43,6 +43,8 @@ def test_no_rule_that_pools_steps_is_held_against_a_bound_for_kernels_by_step():
         assert not any(spec.options.get("stationary") for spec in FIGURES[name].sweep(FULL))
 
 
+@pytest.mark.slow
+@pytest.mark.sample
 def test_measured_times_stand_beside_the_bounds_of_the_theory():
     wanted = {(1, 0.04), (1, 0.1)}
     chosen = [spec for spec in FIGURES["tight"].sweep(QUICK) if (spec.beta, spec.options["eps"]) in wanted]
