@@ -563,7 +563,7 @@ class TestSeveralBetas:
                 np.testing.assert_allclose(found.value, alone.value, rtol=1e-13, atol=1e-13)
 
     def test_more_than_fit_into_one_product_are_all_there(self, monkeypatch):
-        monkeypatch.setattr(planning, "_TOGETHER", 3)
+        monkeypatch.setattr(planning, "TOGETHER", 3)
         dense = list(self.models())[2]
         values = [solution.value for solution in eb.solve(dense, np.array(self.BETAS))]
         np.testing.assert_allclose(values, [eb.solve(dense, beta).value for beta in self.BETAS], rtol=1e-13)

@@ -120,7 +120,9 @@ def solve_on_gpu(
         The model.
     beta : float or sequence of floats
         Risk parameter; positive is risk-seeking.
-    discount, horizon
+    discount : float, optional
+        As for :func:`entropic_bpi.solve`.
+    horizon : int, optional
         As for :func:`entropic_bpi.solve`.
 
     Returns
