@@ -335,3 +335,16 @@ def test_a_forged_discount_is_not_verified(result, tmp_path):
         words = [line for line in result.certificate.assumptions if "times as much" not in line]
         content["assumptions"] = words if value is None else list(result.certificate.assumptions)
         assert not eb.verify(Forged()).ok
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (3, 3, 3)])
+def test_a_horizon_that_equals_the_sizes_leaves_no_doubt_about_the_rewards(shape):
+    """As an array alone, rewards of shape (3, 3, 3) could be those of three steps."""
+    rng = np.random.default_rng(0)
+    kernel, rewards = rng.dirichlet(np.ones(3), (3, 3)), rng.random(shape)
+    mdp = eb.FiniteMDP(kernel, rewards, horizon=5)
+    by_step = np.array([0.9**h * rewards for h in range(3)])
+    by_hand = eb.FiniteMDP(kernel, by_step if rewards.ndim == 3 else np.repeat(by_step[..., None], 3, 3), horizon=3)
+    assert eb.solve(eb.discounted(mdp, 0.9, 3), -1).value == pytest.approx(eb.solve(by_hand, -1).value, rel=1e-14)
+    assert eb.solve(mdp, -1, discount=0.9, horizon=3).value == pytest.approx(eb.solve(by_hand, -1).value, rel=1e-14)
+    assert eb.identify(mdp, discount=0.5, horizon=3, beta=-1, eps=1e-3, delta=0.1, max_episodes=5, seed=0).episodes == 5

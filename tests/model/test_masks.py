@@ -1,6 +1,7 @@
 """Models with forbidden actions: planning against brute force, and nothing that a forbidden action says counts."""
 
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -155,3 +156,18 @@ def test_the_gymnasium_environment_offers_the_masks():
         env.step(1)
     state, *_, info = env.step(0)
     assert info["action_mask"].tolist() == mdp.allowed[state].astype(int).tolist()
+
+
+@pytest.mark.parametrize("sparse_matrices", [False, True])
+def test_a_forbidden_row_has_the_rewards_of_the_row_that_it_copies(sparse_matrices):
+    """Masks and transitions that change, and rewards that depend on the next state and do not."""
+    rng = np.random.default_rng(3)
+    kernel, rewards, allowed = rng.dirichlet(np.ones(3), (2, 3, 2)), rng.random((3, 2, 3)), np.ones((2, 3, 2), bool)
+    allowed[0, 0, 1] = False
+    given = [[sparse.csr_matrix(step[:, a]) for a in range(2)] for step in kernel] if sparse_matrices else kernel
+    mdp = eb.FiniteMDP(given, rewards, horizon=2, allowed=allowed)
+    rows = mdp.step_rows(0)
+    np.testing.assert_array_equal(rows.rewards[:3], rewards[0, 0])
+    np.testing.assert_array_equal(rows.rewards[3:6], rewards[0, 0])
+    np.testing.assert_array_equal(mdp.step_rows(1).rewards[3:6], rewards[0, 1])
+    assert pickle.loads(pickle.dumps(mdp)) == mdp

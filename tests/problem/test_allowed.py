@@ -263,3 +263,9 @@ def test_masks_and_noise():
     assert MASKS[range(4), claim.policy].all()
     assert claim.lower <= eb.solve(truth, -1.0).value <= claim.upper
     assert eb.verify(claim).problems == []
+
+
+def test_the_first_action_that_does_not_exist_is_named():
+    wrong = {"allowed": lambda state: [0, 7, 8], "beta": 1.0, "eps": 0.5, "delta": 0.1}
+    with pytest.raises(eb.InvalidProblemError, match="returned 7, which is no action"):
+        eb.identify(eb.instances.risky_bridge(horizon=3), **wrong)

@@ -282,3 +282,20 @@ def test_a_command_names_what_the_file_lacks(written):
     assert "--eps" in answer.stderr
     answer = CliRunner().invoke(app, ["identify", str(path), "--eps", "1"])
     assert "not confirmed: max_successors" in answer.stderr
+
+
+def test_laws_of_noise_may_have_any_names(tmp_path):
+    labels = {(1, 2): [0, 1], "b": [0]}
+    outcome = {(0, 0, 0): 0, (0, 0, 1): 1, (1, 0, 0): 0}
+    noise = eb.Noise(labels, outcome, law={(0, 0): (1, 2), (1, 0): "b"})
+    eb.Declarations(noise=noise).save(tmp_path / "problem.toml")
+    again = eb.Declarations.load(tmp_path / "problem.toml").noise
+    assert (again.laws, again.law, again.outcome) == (noise.laws, noise.law, noise.outcome)
+
+
+@pytest.mark.parametrize("part", ["outcome = {a = 1}", "outcome = []\nx = 2", "outcome = []\nlaw = 3"])
+def test_noise_of_another_form_is_refused_where_it_is_read(tmp_path, part):
+    path = tmp_path / "problem.toml"
+    path.write_text(f"[declare.noise.value]\nlabels = [['law', [0, 1]]]\n{part}\n", encoding="utf-8")
+    with pytest.raises(eb.InvalidProblemError, match=r"declare\.noise\.value must be 'model', or have labels"):
+        eb.Declarations.load(path)

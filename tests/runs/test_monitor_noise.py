@@ -1,5 +1,8 @@
 """A monitor of a certificate with declared noise: its rows are the balls of the laws."""
 
+import copy
+import pickle
+
 import gymnasium
 import numpy as np
 import pytest
@@ -54,15 +57,19 @@ def test_a_row_is_a_ball_and_its_pairs_count_together():
             sequences.setdefault(int(balls.of_pair[pair]), []).append(labels[0])
     evidence.log_e()
     assert evidence.rows == len(sequences) == problem.rows_at_risk
-    by_ball = {int(balls.of_pair[row]): entry for row, entry in evidence._rows.items() if entry.xi is not None}
+    by_ball = {
+        int(balls.of_pair[row]): (evidence._rows[row].xi, evidence._log_e[0, i])
+        for i, row in enumerate(evidence._balls)
+    }
     for ball, sequence in sequences.items():
         pair = int(np.flatnonzero(balls.of_pair == ball)[0])
         kinds = list(dict.fromkeys(balls.slot_of_label[pair].tolist()))
         firsts = [balls.slot_of_label[pair].tolist().index(kind) for kind in kinds]
         before = [int(fed.tally[fed.begin[pair] + kind]) for kind in kinds]
         since = [sequence.count(label) for label in firsts]
-        likelihood = len(sequence) * largest_likelihood(before, since, by_ball[ball].xi)
-        assert by_ball[ball].log_e[0] == pytest.approx(log_mixture(sequence, len(kinds)) - likelihood, abs=1e-6)
+        xi, log_e = by_ball[ball]
+        likelihood = len(sequence) * largest_likelihood(before, since, xi)
+        assert log_e == pytest.approx(log_mixture(sequence, len(kinds)) - likelihood, abs=1e-6)
 
 
 def alarms(streams, level, episodes=40):
@@ -147,3 +154,41 @@ def test_an_environment_is_watched(changed, alarm):
     monitor = eb.Monitor(result)
     eb.rollout(monitor.watch(Shop(**changed)), result, episodes=300, seed=2)
     assert monitor.alarm == alarm
+
+
+LAKE = "SFFFFHFHFFFHHFFG"
+
+
+def slip(state, action, label):
+    """Where FrozenLake goes, without the rewards, which are learned."""
+    side, (row, column) = (action + label) % 4, divmod(state, 4)
+    row = min(max(row + (side == 1) - (side == 3), 0), 3)
+    column = min(max(column + (side == 2) - (side == 0), 0), 3)
+    return eb.END if LAKE[4 * row + column] in "HG" else 4 * row + column
+
+
+@pytest.fixture(scope="module")
+def slipping():
+    declared = {"horizon": 8, "noise": eb.Noise([-1, 0, 1], slip), "start": 0, "reward_range": (0, 1)}
+    goal = {"beta": -1.0, "eps": 0.5, "delta": 0.1, "max_episodes": 100, "seed": 1}
+    return eb.identify("FrozenLake-v1", **declared, **goal)
+
+
+def test_rewards_that_another_pair_of_the_ball_has_shown_are_possible(slipping):
+    """The first pair of a ball stands for all, although it may not have seen an outcome and its reward."""
+    for seed in range(5):
+        monitor = eb.Monitor(slipping)
+        eb.rollout(monitor.watch(gymnasium.make("FrozenLake-v1")), slipping, episodes=40, seed=100 * seed)
+        assert not monitor.alarm
+        assert monitor.excluded is None
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda monitor: pickle.loads(pickle.dumps(monitor))])
+def test_a_copy_of_a_monitor_gathers_the_same_evidence(again):
+    result = eb.identify(shop(LAW), beta=-1.0, eps=1e-6, delta=0.1, max_episodes=200, seed=1)
+    first = eb.Monitor(result)
+    second = again(first)
+    for monitor in (first, second):
+        stream(np.random.default_rng(0), monitor, [0.0, 0.0, 0.1, 0.3, 0.6], 100)
+    assert first.evidence > 2.0
+    assert second.evidence == first.evidence

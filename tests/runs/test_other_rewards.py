@@ -166,3 +166,10 @@ def test_the_file_cannot_hide_that_the_rewards_are_others(tmp_path):
         eb.Certificate.load(tmp_path / "c.json")
     silent = replace(claim, provenance=claim.provenance._replace(rewards=None))
     assert eb.verify(silent).ok  # the numbers are those of these rewards; who collected the data says so or not
+
+
+def test_a_table_without_lines_changes_no_rewards(tmp_path):
+    result = eb.identify(eb.instances.risky_bridge(horizon=3), beta=1.0, eps=5.0, delta=0.1, max_episodes=2, seed=0)
+    (tmp_path / "prices.csv").write_text("state,action,reward\n", encoding="utf-8")
+    with pytest.raises(eb.InvalidProblemError, match="lists no rewards"):
+        eb.certify(result, beta=1.0, rewards=tmp_path / "prices.csv")

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from entropic_bpi.tools.files import locked, write_atomically, write_text_atomically
+from entropic_bpi.tools.files import locked, read_csv, write_atomically, write_csv, write_text_atomically
 
 posix = pytest.mark.skipif(os.name != "posix", reason="permissions, signals and locks of POSIX")
 
@@ -139,3 +139,15 @@ def test_two_never_hold_a_folder_at_once(tmp_path):
         thread.join()
     assert len(holds) > 100
     assert not any(overlaps)
+
+
+@pytest.mark.parametrize("cell", ["a\nb", "a\x0bb", "a\x85b", "a\u2028b", "=1", "'x", 'a"b,c'])
+def test_a_table_is_read_as_it_was_written(tmp_path, cell):
+    write_csv(tmp_path / "table.csv", ("state", "action"), [(cell, "1"), ("next", "2")])
+    lines = [{"state": cell, "action": "1"}, {"state": "next", "action": "2"}]
+    assert read_csv(tmp_path / "table.csv", "state", "action") == lines
+
+
+def test_a_table_saved_by_a_spreadsheet_is_read(tmp_path):
+    (tmp_path / "table.csv").write_text("state,action\r\n0,1\r\n", encoding="utf-8-sig", newline="")
+    assert read_csv(tmp_path / "table.csv", "state", "action") == [{"state": "0", "action": "1"}]

@@ -418,7 +418,7 @@ class Certificate(Verifiable):
 
     @classmethod
     def load(cls, path: str | Path) -> Certificate:
-        """Read a certificate that :meth:`save` wrote.
+        """Read a certificate that ``save`` wrote.
 
         What is checked is that the certificate is whole and consistent; whether its counts imply its claim, ask
         :func:`~entropic_bpi.verify`.

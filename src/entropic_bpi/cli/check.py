@@ -76,8 +76,8 @@ def verify(certificate: Path, *, rigorous: bool = False) -> Answer:
     facts = [verdict, *data(proved=result.proved), *(bounds if known else data(lower=None, upper=None, gap=None))]
     from entropic_bpi.verification._file import unpacked
 
-    appraised = result.ok and b'"entropic-bpi appraisal"' in unpacked(path)[:100]
-    then = ("verify", path, "--json") if appraised else ("report", certificate, "-o", "report.html")
+    certified = result.ok and b'"entropic-bpi appraisal"' not in unpacked(path)[:100]
+    then = ("report", certificate, "-o", "report.html") if certified else ("verify", path, "--json")
     return Answer([*facts, *problems], then, result.ok)
 
 

@@ -18,7 +18,7 @@ from entropic_bpi.cli.folders import PLOT, run_folder, written
 from entropic_bpi.cli.options import declarations, options_of, relayed, with_options
 from entropic_bpi.show.choices import certified_choices
 from entropic_bpi.show.files import CERTIFICATE, CHECKPOINT, HISTORY
-from entropic_bpi.show.words import Rounding, number
+from entropic_bpi.show.words import Rounding, ascii_minus, number
 from entropic_bpi.tools.files import write_csv
 from entropic_bpi.tools.text import parse_literal, printable
 
@@ -213,7 +213,7 @@ def _what_would_help(result: eb.Identification) -> Iterator[str]:
     if result.forecast is not None:
         yield f"at the current rate {result.forecast}; with --out a run can be resumed (--resume)"
     if claim.gap < math.inf:
-        eps = Rounding().at_most(claim.gap, 2).replace(",", "")
+        eps = ascii_minus(Rounding().at_most(claim.gap, 2).replace(",", ""))
         yield f"--eps {eps}: so far only this gap is certified"
     if claim.problem.successors == "unknown":
         yield "--successors, if the possible next states are known"

@@ -58,7 +58,9 @@ def repeated(mdp: FiniteMDP, horizon: int) -> FiniteMDP:
             "discount is for processes that never end: transitions and rewards must be the same at every step, and those of "
             "this model change; discounted rewards of finitely many steps are a model of their own, with rewards (H, S, A)"
         )
-    return mdp._with(horizon=horizon)
+    ambiguous = np.shape(mdp.rewards) == (horizon,) * 3  # (S, A, S), which would also mean (H, S, A)
+    rows = {"transitions": mdp.rows, "rewards": (mdp.n_states, mdp.n_actions)} if ambiguous else {}
+    return mdp._with(horizon=horizon, **rows)
 
 
 def discounted(mdp: FiniteMDP, discount: float, horizon: int | None = None) -> FiniteMDP:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import optimize
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.backups import lottery_risk
@@ -182,6 +181,8 @@ class ReturnLaw:
         def loss(log_strength: float) -> float:
             strength = math.exp(log_strength)
             return -(self.entropic_risk(-strength) + math.log(alpha) / strength)
+
+        from scipy import optimize  # which takes long to import
 
         # The loss has one valley in |β|, between 1e-9 / (the range) and 1e3 / (the gap above the worst return).
         first, second, last = self.support[[0, 1, -1]]

@@ -88,7 +88,8 @@ def masks_of(
     if callable(declared):
         table = np.zeros((len(labels), n_actions), dtype=bool)
         for s, label in enumerate(labels):
-            numbers = {index(action): action for action in ask("allowed", lambda state: list(declared(state)), label)}
+            actions = ask("allowed", lambda state: list(declared(state)), label)
+            numbers = {index(action): action for action in reversed(actions)}  # the first wrong one is named
             if min(numbers, default=-1) < 0:
                 wrong = f"{shown(numbers[min(numbers)])}, which is no action" if numbers else "no action"
                 raise InvalidProblemError(f"allowed({shown(label)}) returned {wrong}: it must return allowed actions")
@@ -124,10 +125,11 @@ def numbered_starts(declared: Any, index: Callable[[Any], int]) -> Any:
     """
     if declared is None or (isinstance(declared, str) and declared == FIXED):
         return declared
-    numbers = {index(state): state for state in (declared if isinstance(declared, list) else [declared])}
-    if min(numbers) < 0:
-        raise InvalidProblemError(f"start names {shown(numbers[min(numbers)])}, which is not a state of the source")
-    return sorted(numbers)
+    numbers = [(index(state), state) for state in (declared if isinstance(declared, list) else [declared])]
+    for number, state in numbers:
+        if number < 0:
+            raise InvalidProblemError(f"start names {shown(state)}, which is not a state of the source")
+    return sorted({number for number, _ in numbers})
 
 
 def start_of_model(mdp: FiniteMDP, declared: Any) -> Any:

@@ -215,7 +215,10 @@ class Balls:
         self._number = number = np.where(is_cell, is_cell.ravel().cumsum().reshape(is_cell.shape) - 1, -1)
         self.ball_of_cell, label = np.nonzero(is_cell)
         self.cells = len(label)
-        self.giver, coarser = np.nonzero(self.refines[self.ball_of_cell] & ~one_class)
+        coarser_than = [np.flatnonzero(feeds & ~one_class) for feeds in self.refines]
+        fed = [coarser_than[ball] for ball in self.ball_of_cell]
+        self.giver = np.repeat(np.arange(self.cells), np.array([len(balls) for balls in fed], dtype=np.int64))
+        coarser = np.concatenate([np.empty(0, dtype=np.int64), *fed])
         self.taker = number[coarser, first_of[coarser, label[self.giver]]]
         self.rows = np.flatnonzero(~one_class[self.of_pair])
         used = slots.used[self.rows]

@@ -84,8 +84,10 @@ def noise_from_toml(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return value
     try:
+        if not set(value) <= {"labels", "outcome", "law"} or not all(isinstance(part, list) for part in value.values()):
+            raise ValueError
         outcome = {label_from_toml(key): label_from_toml(item) for *key, item in value["outcome"]}
-        law = {label_from_toml(key): name_of_law for *key, name_of_law in value.get("law", [])}
+        law = {label_from_toml(key): label_from_toml(name_of_law) for *key, name_of_law in value.get("law", [])}
         return Noise(dict(map(label_from_toml, value["labels"])), outcome, law=law or None)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InvalidProblemError(

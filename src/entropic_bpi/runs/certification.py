@@ -237,7 +237,7 @@ def _collected(
     certificate, kind = getattr(source, "certificate", source), type(source).__name__
     if not isinstance(certificate, (Certificate, Counts)):
         raise InvalidProblemError(
-            f"certify needs the result of identify, a certificate, counts or a log; got {kind}. Read a table first: "
+            f"certify needs the result of identify, a certificate, counts or a log; got {kind}. Tables are read by "
             "eb.Log.read(table, episode=…, state=…, …)"
         )
     named = Declarations(**{name: declared.get(name) for name, entry in ENTRIES.items() if entry.section == "names"})

@@ -298,7 +298,7 @@ class Log(ImportedLog):
         ----------
         problem : Problem
             The problem.
-        numbers : Numbers
+        numbers : sequence of two iterables of int
             The numbers of states and actions.
         playing : bool
             Whether more episodes are played. These have ``horizon`` steps with known next states; the episodes of the log

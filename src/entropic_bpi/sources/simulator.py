@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from entropic_bpi.compile.decorators import allocating, by_pointer, helper, inlined
+from entropic_bpi.compile.decorators import by_pointer, compiled, helper, inlined
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.counts import CountArrays, Counts, record
 from entropic_bpi.problem.problem import Problem
@@ -84,68 +84,56 @@ def play_episode(
     return -1, -1
 
 
-# Loops rather than assignments to slices, which take seconds to compile.
-
-
-@allocating
-def _grown(array: np.ndarray) -> np.ndarray:
-    bigger = np.empty(2 * array.size, dtype=array.dtype)
-    for i in range(array.size):
-        bigger[i] = array[i]
-    return bigger
-
-
-@allocating
+@compiled
 def _split_episodes(
-    kernel: Kernel, frame: Frame, behaviour: Behaviour, episodes: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The transitions of ``episodes`` episodes by multinomial splitting, per (step, mode, state)."""
-    rows = np.empty(256, dtype=np.int64)
-    successors = np.empty(256, dtype=np.int64)
-    times = np.empty(256, dtype=np.int64)
+    kernel: Kernel,
+    frame: Frame,
+    behaviour: Behaviour,
+    episodes: int,
+    rng: np.random.Generator,
+    visitors: np.ndarray,
+    flows: np.ndarray,
+) -> int:
+    """Write the transitions of ``episodes`` episodes by multinomial splitting, per (step, mode, state); their number.
+
+    ``flows`` gets rows, successors and times; ``visitors`` is zeroed scratch ``(2, 2, S)``: for this step and the next, the
+    visitors by mode and state.
+    """
     size = 0
-    here = np.zeros((2, frame.n_states), dtype=np.int64)
-    there = np.zeros((2, frame.n_states), dtype=np.int64)
-    here[int(behaviour.leading), frame.start] = episodes
+    visitors[0, int(behaviour.leading), frame.start] = episodes
     for h in range(frame.steps):
+        here, there = h % 2, (h + 1) % 2
         for mode in range(2):
             for s in range(frame.n_states):
-                there[mode, s] = 0
-        for mode in range(2):
-            for s in range(frame.n_states):
-                visitors = here[mode, s]
-                if visitors == 0:
+                left, visitors[here, mode, s] = visitors[here, mode, s], 0
+                if left == 0:
                     continue
                 a, leading = choose_action(behaviour, mode == 1, h, s)
                 row = row_of(frame, h, s, a)
                 source = kernel_row(kernel, frame, h, s, a)
                 for j in range(kernel.indptr[source], kernel.indptr[source + 1]):
-                    if visitors == 0:
+                    if left == 0:
                         break
-                    moved = visitors if kernel.shares[j] == 1.0 else rng.binomial(visitors, kernel.shares[j])
+                    moved = left if kernel.shares[j] == 1.0 else rng.binomial(left, kernel.shares[j])
                     if moved == 0:
                         continue
-                    visitors -= moved
-                    there[int(leading), kernel.indices[j]] += moved
-                    if size == rows.size:
-                        rows, successors, times = _grown(rows), _grown(successors), _grown(times)
-                    rows[size] = row
-                    successors[size] = kernel.indices[j]
-                    times[size] = moved
+                    left -= moved
+                    visitors[there, int(leading), kernel.indices[j]] += moved
+                    flows[0, size] = row
+                    flows[1, size] = kernel.indices[j]
+                    flows[2, size] = moved
                     size += 1
-        here, there = there, here
-    return rows[:size], successors[:size], times[:size]
+    return size
 
 
-@allocating
 def _shares(indptr: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    shares = np.ones_like(probabilities)
-    for row in range(indptr.size - 1):
-        rest = 0.0
-        for j in range(indptr[row + 1] - 1, indptr[row] - 1, -1):
-            rest += probabilities[j]
-            shares[j] = probabilities[j] / rest
-    return shares
+    rest, lengths = probabilities.copy(), np.diff(indptr)
+    longer = np.flatnonzero(lengths > 1)
+    for back in range(2, int(lengths.max()) + 1):  # the probability of each successor and all behind it, from the last
+        at = indptr[longer + 1] - back
+        rest[at] += rest[at + 1]
+        longer = longer[lengths[longer] > back]
+    return probabilities / rest
 
 
 class Simulator:
@@ -164,9 +152,14 @@ class Simulator:
             _shares(indptr, probabilities),
             int(not mdp.stationary),
         )
-        self.frame = problem.frame
+        self.frame, self._widest = problem.frame, int(np.diff(indptr).max())
 
     def play(self, behaviour: Behaviour, episodes: int, into: Counts, round: int = 0) -> None:
         """Play ``episodes`` episodes of one behaviour and add them to the counts; the generator knows the round."""
-        flows = Transitions(*_split_episodes(self.kernel, self.frame, behaviour, episodes, self.rng))
-        into.add(flows, episodes)
+        states = self.frame.n_states
+        most = self.frame.steps * min(
+            episodes, 2 * states * self._widest
+        )  # each moves an episode, and each is different
+        flows, visitors = np.empty((3, most), dtype=np.int64), np.zeros((2, 2, states), dtype=np.int64)
+        size = _split_episodes(self.kernel, self.frame, behaviour, episodes, self.rng, visitors, flows)
+        into.add(Transitions(*flows[:, :size]), episodes)

@@ -50,8 +50,8 @@ def in_numbers(
             masks = masks_of(given.allowed, given.horizon or 0, states.elements(), actions.size, actions.index, extra=1)
             given = replace(given, allowed=masks)
     if offered:
-        nothing = np.ones((1, states.size + 1, actions.size), dtype=np.int64)  # is known yet
-        given = replace(given, allowed=Masks(nothing, True))
+        everything = np.ones((1, states.size + 1, actions.size), dtype=np.int64)  # allowed as long as nothing was seen
+        given = replace(given, allowed=Masks(everything, True))
     return replace(given, start=numbered_starts(given.start, states.index))
 
 

@@ -115,7 +115,8 @@ def write_csv(path: str | os.PathLike[str], columns: Sequence[str], rows: Iterab
 def read_csv(path: Path, *columns: str) -> list[dict[str, str]]:
     """Return the lines of a table that has these columns, with the texts that :func:`write_csv` wrote."""
     try:
-        reader = csv.DictReader(path.read_text(encoding="utf-8").splitlines(), restkey="", restval="")
+        text = io.StringIO(path.read_bytes().decode("utf-8-sig"), newline="")
+        reader = csv.DictReader(text, restkey="", restval="")
         lines = [{name: text_of_cell(str(cell)) for name, cell in line.items()} for line in reader]
     except FileNotFoundError:
         raise InvalidProblemError(f"no such file: {path}") from None

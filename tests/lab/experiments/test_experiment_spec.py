@@ -70,7 +70,7 @@ def test_learners_need_episodes_and_know_their_own_parameters():
     with pytest.raises(SweepError, match="episodes"):
         grid(learner="rsq", beta=1, seeds=1)
     assert len(grid(learner="rsvi2", beta=1, seeds=1, episodes=10, c=[0.5, 1.0])) == 2
-    with pytest.raises(SweepError, match="rovi takes episodes, delta, scale, ties"):
+    with pytest.raises(SweepError, match="expected one of episodes, delta, scale, ties"):
         grid(learner=["rsvi2", "rovi"], beta=1, seeds=1, episodes=10, c=0.5)
 
 

@@ -257,7 +257,7 @@ def _check_option(kind: str, algorithms: list[str], name: str, value: Any) -> An
             own = parameters_of(find(algorithm)) if kind == "learner" else []
             if name not in own:
                 taken = ", ".join([*known, *own])
-                raise SweepError(f"unknown option {name!r}: {algorithm} takes {taken}{_OF_THE_INSTANCE}")
+                raise SweepError(f"unknown option {name!r}: expected one of {taken}{_OF_THE_INSTANCE}")
         return value
     if name in ("constants", "sampling"):
         for algorithm in algorithms:

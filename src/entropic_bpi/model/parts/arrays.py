@@ -71,8 +71,9 @@ class SparseTransitions:
         >>> lengths.tolist(), len(entries)
         ([1, 1], 2)
         """
+        which = np.asarray(which, dtype=np.int64)
         begin = self.indptr[which]
-        lengths = self.indptr[np.add(which, 1)] - begin
+        lengths = self.indptr[which + 1] - begin
         starts = starts_of(lengths)
         return np.repeat(begin - starts[:-1], lengths) + np.arange(starts[-1]), lengths
 

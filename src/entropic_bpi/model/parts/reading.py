@@ -82,10 +82,15 @@ class ModelArrays:
 
     def _read_rows(self, rows: SparseTransitions, rewards: Any) -> None:
         """Take compressed rows as they are; the number of states and actions follows from the rewards."""
-        sizes = rewards if rows.rewards is not None else arrays.checked("rewards", rewards).shape[-2:]
-        if not (isinstance(sizes, tuple) and len(sizes) == 2 and all(isinstance(n, int) for n in sizes)):
-            expected = "(S, A) or (H, S, A); with rewards inside the rows, pass rewards=(n_states, n_actions)"
-            raise InvalidModelError(f"with SparseTransitions, rewards must have shape {expected}")
+        inside = rows.rewards is not None
+        shape = rewards if inside else arrays.checked("rewards", rewards).shape
+        if not (isinstance(shape, tuple) and len(shape) in (2, 3 - inside) and all(isinstance(n, int) for n in shape)):
+            forms = (
+                "rewards must have shape (S, A) or (H, S, A)",
+                "pass rewards=(n_states, n_actions), as the rows have them",
+            )
+            raise InvalidModelError(f"with SparseTransitions, {forms[inside]}, got {shown(shape)}")
+        sizes = shape[-2:]
         n_rows, pairs = arrays.as_integers("indptr", rows.indptr).size - 1, math.prod(sizes)
         if pairs <= 0 or n_rows not in (pairs, pairs * self.horizon):
             raise InvalidModelError(f"{n_rows} rows do not fit {sizes[0]} states and {sizes[1]} actions")
@@ -206,7 +211,9 @@ class ModelArrays:
 
     def _at_entries(self, rewards: np.ndarray, rows: SparseTransitions) -> np.ndarray:
         """Next-state rewards ``(1 or H, S, A, S)`` at the entries of ``rows``, as ``(1 or H, entries)``."""
-        wanted = np.repeat(np.arange(len(rows.indptr) - 1), np.diff(rows.indptr)) * self.n_states + rows.indices
+        steps = 1 if self.stationary else self.horizon  # each row with the rewards of the row whose transitions it has
+        sources = np.arange(len(rows.indptr) - 1) if self._allowed is None else arrays.row_sources(self._allowed, steps)
+        wanted = np.repeat(sources, np.diff(rows.indptr)) * self.n_states + rows.indices
         table = rewards.reshape(len(rewards) if self.stationary else 1, -1)
         return np.take(table, wanted % table.shape[1], axis=1)
 

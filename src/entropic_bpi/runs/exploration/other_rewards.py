@@ -76,8 +76,9 @@ def _read_file(path: Path) -> dict[tuple[str, ...], float]:
         table = {tuple(line[column] for column in columns): float(line["reward"]) for line in lines}
     except ValueError as error:
         raise InvalidProblemError(f"{path} cannot be read as a table of rewards: {error}") from None
-    if len(table) < len(lines):
-        raise InvalidProblemError(f"{path} lists the same {', '.join(columns)} twice")
+    if len(table) < len(lines) or not lines:
+        what = f"the same {', '.join(columns)} twice" if lines else "no rewards"
+        raise InvalidProblemError(f"{path} lists {what}")
     return table
 
 

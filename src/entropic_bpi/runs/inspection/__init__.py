@@ -32,7 +32,18 @@ from entropic_bpi.tools.checks import check_integer, check_positive, check_seed
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Summarised
 
-_CONFIRM = "An assumption: confirm it if it is true of your problem."
+_CONFIRM = "An assumption: confirm it if it is true of your problem"
+# What a declaration is worth, in words.
+_WORTH = {
+    "stationary": "the visits of all steps are counted together",
+    "start": "the distribution of the first state need not be estimated",
+    "reward_range": "required; a narrow range needs fewer episodes",
+    "reward_law": "fixed rewards are known after one visit",
+    "max_successors": "outcomes beyond this number need not be ruled out; 1 makes a pair known after one visit",
+    "max_states": "states that were not seen need not be reckoned with",
+    "return_range": "bounds on the return are as narrow as this range",
+    "allowed": "forbidden actions need not be tried",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +103,8 @@ class Inspection(Summarised):
         True
         """
         given = self.declarations.given()
-        remarks = {name: Remark(False, f"{self.remarks[name]}. {_CONFIRM}") for name in given}
+        uses = {name: f"; its use: {_WORTH[name]}" if name in _WORTH else "" for name in given}
+        remarks = {name: Remark(False, f"{self.remarks[name]}. {_CONFIRM}{use}.") for name, use in uses.items()}
         ProblemFile(**given, source=self.origin, params=self.params, remarks=remarks).save(path)
 
     @property

@@ -210,9 +210,13 @@ class Notes:
         return found
 
     def _lengths_text(self) -> str:
-        words = {ENDED: "ended by themselves", TRUNCATED: "were truncated", LEFT: "had not ended"}
-        stopped = ((words[how], steps) for how, steps in self.lengths.items() if steps)
-        return ", ".join(f"{len(n):,} {how} after {n[0]:,} to {n[-1]:,} steps" for how, n in stopped)
+        texts = {
+            ENDED: "{0:,} ended by themselves after {1:,} to {2:,} steps (median {3:,})",
+            TRUNCATED: "{0:,} were truncated after {1:,} to {2:,} steps",
+            LEFT: "{0:,} had not ended after {2:,} steps",
+        }
+        stopped = ((texts[how], steps) for how, steps in self.lengths.items() if steps)
+        return ", ".join(text.format(len(n), n[0], n[-1], n[len(n) // 2]) for text, n in stopped)
 
     def _horizon(self) -> tuple[int | None, str]:
         ended, cut, left = self.lengths.values()
@@ -321,7 +325,12 @@ class Notes:
         yield from self.explained
         yield Finding("assumptions", self.tests[0], tries)
         if seen.seconds > 0:
-            yield Finding("speed", f"{seen.steps / seen.seconds:,.0f} steps per second", tries)
+            horizon, rate = self._horizon()[0] or LONGEST_EPISODE, seen.steps / seen.seconds
+            cost = f"1,000 episodes of {horizon:,} steps take {1000 * horizon / rate:.2g} s or less"
+            yield Finding("speed", f"{rate:,.0f} steps per second", cost)
+            plan = 64 * horizon * (len(seen.states) + 1) * seen.n_actions / 2**20
+            size = f"{horizon:,} steps, {len(seen.states):,} states"
+            yield Finding("memory", f"at least {plan:.2g} MiB for a plan", size)
 
 
 def _ranges_of_returns(seen: Observed, steps: int) -> list[tuple[float, float]]:

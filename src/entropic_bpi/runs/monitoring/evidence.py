@@ -101,16 +101,11 @@ class Outcome:
 
 @dataclass
 class _Row:
-    """The outcomes of a row; how many are possible and declared to exist at most; its ball and e-values, if it has a ball.
-
-    ``xi`` is the radius of the ball. ``log_e`` has the logarithm of the e-value in each period, NaN where it is not computed
-    yet.
-    """
+    """The outcomes of a row; how many are possible and declared to exist at most; the radius of its ball, if it has one."""
 
     sizes: tuple[int, int]
     outcomes: list[Outcome] = field(default_factory=list)
     xi: float | None = None
-    log_e: np.ndarray = field(default_factory=lambda: np.zeros(PERIODS))
 
     def counts(self, period: int = 0) -> tuple[np.ndarray, np.ndarray]:
         return np.array([o.before for o in self.outcomes]), np.array([o.since[period] for o in self.outcomes])
@@ -143,14 +138,16 @@ class RowEvidence:
             entry = self._row(row)
             for at in arrays.begin[row] + np.flatnonzero(arrays.tally[arrays.begin[row] :][: arrays.used[row]]):
                 low, high = (float(arrays.low[0, at]), float(arrays.high[0, at])) if self._paid else (0.0, 0.0)
+                if problem.balls is not None and row < len(problem.balls.of_pair):
+                    high = low  # as all pairs of the ball are told their rewards: this one may not have seen them
                 entry.outcomes.append(Outcome(int(arrays.successor[at]), low, high, int(arrays.tally[at])))
             if problem.at_risk[row]:
                 before, _ = entry.counts()
                 entry.xi = (union + float(mixture_radius(before, *entry.sizes))) / int(before.sum())
         self._balls = [row for row, entry in self._rows.items() if entry.xi is not None]
+        self._column = {row: i for i, row in enumerate(self._balls)}
+        # Logarithms of the e-values in each period, NaN where they are not computed yet.
         self.rows, self._log_e = len(self._balls), np.zeros((PERIODS, len(self._balls)))
-        for row, log_e in zip(self._balls, self._log_e.T, strict=True):
-            self._rows[row].log_e = log_e  # no copy
 
     def _translated(self, row: int, successor: int, reward: float) -> tuple[int, int, float]:
         """An outcome of a pair as that of the first pair with its ball, by their labels; row -1 if no label explains it."""
@@ -192,7 +189,8 @@ class RowEvidence:
             outcomes.append(outcome := Outcome(successor, reward, reward))
         for period, many in enumerate(times):
             outcome.since[period] += many
-            entry.log_e[period] = math.nan
+        if row in self._column:
+            self._log_e[:, self._column[row]] = math.nan
         return None
 
     def restart(self, period: int) -> None:
@@ -245,7 +243,8 @@ class RowEvidence:
 
     def largest(self, most: int) -> list[tuple[float, int, int]]:
         """The rows with the most evidence: its logarithm, the period and the row."""
-        found = [(*max(zip(self._rows[row].log_e.tolist(), range(PERIODS), strict=True)), row) for row in self._balls]
+        logs = zip(self._balls, self._log_e.T.tolist(), strict=True)
+        found = [(*max(zip(of_row, range(PERIODS), strict=True)), row) for row, of_row in logs]
         return [best for best in sorted(found, reverse=True)[:most] if best[0] > 0.0]
 
     def compared(self, row: int, period: int) -> tuple[Outcome, tuple[float, float], float]:
