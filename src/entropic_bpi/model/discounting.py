@@ -58,7 +58,7 @@ def repeated(mdp: FiniteMDP, horizon: int) -> FiniteMDP:
             "discount is for processes that never end: transitions and rewards must be the same at every step, and those of "
             "this model change; discounted rewards of finitely many steps are a model of their own, with rewards (H, S, A)"
         )
-    ambiguous = np.shape(mdp.rewards) == (horizon,) * 3  # (S, A, S), which would also mean (H, S, A)
+    ambiguous = mdp.rewards is not None and mdp.rewards.shape == (horizon,) * 3  # (S, A, S), or (H, S, A)
     rows = {"transitions": mdp.rows, "rewards": (mdp.n_states, mdp.n_actions)} if ambiguous else {}
     return mdp._with(horizon=horizon, **rows)
 
