@@ -347,4 +347,4 @@ def test_a_horizon_that_equals_the_sizes_leaves_no_doubt_about_the_rewards(shape
     by_hand = eb.FiniteMDP(kernel, by_step if rewards.ndim == 3 else np.repeat(by_step[..., None], 3, 3), horizon=3)
     assert eb.solve(eb.discounted(mdp, 0.9, 3), -1).value == pytest.approx(eb.solve(by_hand, -1).value, rel=1e-14)
     assert eb.solve(mdp, -1, discount=0.9, horizon=3).value == pytest.approx(eb.solve(by_hand, -1).value, rel=1e-14)
-    assert eb.identify(mdp, discount=0.5, horizon=3, beta=-1, eps=1e-3, delta=0.1, max_episodes=5, seed=0).episodes == 5
+    assert eb.identify(mdp, discount=0.5, horizon=3, beta=-1, eps=0.5, delta=0.1, seed=0).stopped
