@@ -86,11 +86,9 @@ def _take_record(record, instance, c):
     _fill(record, instance, pointer, failed, taken, c)
 
     def cleanup() -> None:
-        for field, native in reversed(taken):
-            if native.cleanup is not None:
-                native.cleanup()
-            if c.context.enable_nrt:  # Numba gives back what it finds in the types of arguments that it knows
-                c.context.nrt.decref(c.builder, field, native.value)
+        if c.context.enable_nrt:  # Numba gives back what it finds in the types of arguments that it knows
+            for field, place in taken:
+                c.context.nrt.decref(c.builder, field, c.builder.load(place))
 
     return NativeValue(pointer, cleanup=cleanup, is_error=c.builder.load(failed))
 
@@ -101,8 +99,22 @@ def _fill(record, instance, pointer, failed, taken, c):
         if isinstance(field, Record):
             _fill(field, value, place, failed, taken, c)
             continue
-        native = c.unbox(field, value)
-        c.builder.store(native.value, place)
-        with c.builder.if_then(native.is_error, likely=False):
+        with c.builder.if_then(c.builder.call(_taker(field, c), [value, place]), likely=False):
             c.builder.store(cgutils.true_bit, failed)
-        taken.append((field, native))
+        taken.append((field, place))
+
+
+def _taker(field, c):
+    """The function that writes fields of a type into memory: one of a module, where Numba repeats it for each field."""
+    name, module = f"take {field}", c.builder.module
+    if name not in module.globals:
+        pointer = c.context.get_value_type(field).as_pointer()
+        taker = ir.Function(module, ir.FunctionType(ir.IntType(1), [c.pyapi.pyobj, pointer]), name)
+        taker.linkage = "private"
+        taker.attributes.add("noinline")
+        builder = ir.IRBuilder(taker.append_basic_block())
+        native = c._replace(builder=builder, pyapi=c.context.get_python_api(builder)).unbox(field, taker.args[0])
+        assert native.cleanup is None
+        builder.store(native.value, taker.args[1])
+        builder.ret(native.is_error)
+    return module.globals[name]
