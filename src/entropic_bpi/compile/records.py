@@ -81,27 +81,29 @@ def _read_field(context, builder, record, pointer, name):
 def _take_record(record, instance, c):
     """Write the fields of a named tuple into memory of the function that Python calls."""
     pointer = cgutils.alloca_once(c.builder, c.context.get_value_type(record).pointee)
-    failed = cgutils.alloca_once_value(c.builder, cgutils.false_bit)
     taken: list[Any] = []
-    _fill(record, instance, pointer, failed, taken, c)
+    failed = _fill(record, instance, pointer, taken, c)
 
     def cleanup() -> None:
         if c.context.enable_nrt:  # Numba gives back what it finds in the types of arguments that it knows
             for field, place in taken:
                 c.context.nrt.decref(c.builder, field, c.builder.load(place))
 
-    return NativeValue(pointer, cleanup=cleanup, is_error=c.builder.load(failed))
+    return NativeValue(pointer, cleanup=cleanup, is_error=failed)
 
 
-def _fill(record, instance, pointer, failed, taken, c):
+def _fill(record, instance, pointer, taken, c):
+    """Write all fields; whether one of them has another type."""
+    failed = cgutils.false_bit
     for index, field in enumerate(record.fields):
         place, value = _place(c.builder, pointer, index), c.pyapi.tuple_getitem(instance, index)
         if isinstance(field, Record):
-            _fill(field, value, place, failed, taken, c)
-            continue
-        with c.builder.if_then(c.builder.call(_taker(field, c), [value, place]), likely=False):
-            c.builder.store(cgutils.true_bit, failed)
-        taken.append((field, place))
+            wrong = _fill(field, value, place, taken, c)
+        else:
+            wrong = c.builder.call(_taker(field, c), [value, place])
+            taken.append((field, place))
+        failed = c.builder.or_(failed, wrong)
+    return failed
 
 
 def _taker(field, c):
