@@ -238,3 +238,35 @@ def test_without_the_internals_of_numba_kernels_are_compiled_in_its_own_way(tmp_
     assert told() == "False 0"
     assert told("broken") == "True 1 kernels are compiled in Numba's o"
     assert told(ENTROPIC_BPI_PLAIN_NUMBA="1") == "True 0"
+
+
+BOTH_WAYS = """
+import entropic_bpi as eb
+from entropic_bpi.methods.kl import method
+
+def claim(**options):
+    goal = {"beta": -1.0, "eps": 0.5, "delta": 0.1, "seed": 1, "max_episodes": 300, "successors": "model"}
+    made = eb.identify(MODEL, **goal, **options).certificate
+    print(made.lower, made.upper, made.gap, made.policy.tolist())
+
+MODEL = eb.instances.garnet(6, 3, 3, horizon=4, seed=1)
+claim(stationary=False)
+claim(stationary=False, replan="every")
+claim(stationary=True)
+method._PARALLEL_PAIRS = 1
+claim(stationary=False, replan=0.3)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.sample
+def test_results_are_the_same_in_both_ways(tmp_path):
+    """By one thread and by several, with boxes, and where Python calls the kernel of a whole run."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", BOTH_WAYS]
+    own, linked = (
+        subprocess.run(command, capture_output=True, text=True, env={**environment, **way}, check=True).stdout
+        for way in ({"ENTROPIC_BPI_PLAIN_NUMBA": "1"}, {})
+    )
+    assert own.count("\n") == 4
+    assert own == linked

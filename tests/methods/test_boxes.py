@@ -221,7 +221,7 @@ def test_other_candidates_in_other_leaves_are_caught(monkeypatch):
 
         def bound(interval):
             own = rules._replace(interval=interval)
-            return _plan_small(self.frame, own, arrays, optimism, plans, scratch, PESSIMISTIC_BEST)[2]
+            return _plan_small(self.frame, own, arrays, optimism, *plans, scratch, PESSIMISTIC_BEST)[2]
 
         search = boxes.Search(self._inputs(rules, arrays), self.laws, (optimism, plans[0]), bound)
         monkeypatch.setattr(boxes, "_look", lambda *records: _looked(*records))

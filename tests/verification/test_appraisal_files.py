@@ -162,3 +162,40 @@ def test_random_changes_never_make_the_verifier_fail(tmp_path):
             continue
         if isinstance(content, dict):
             eb.verify(forged(tmp_path, content))
+
+
+def test_a_difference_behind_states_whose_weights_underflow_is_refused(tmp_path):
+    """β·H·range is -599.9: a ratio overflows, its inverse is below every positive number, and bounds nothing.
+
+    The one policy goes where nothing is paid, the other to three payments, by successors that are possible for both.
+    """
+    hub, nothing, gate, paid, idle, zero, one, first = range(8)
+    kernel, possible, rewards = np.zeros((8, 3, 8)), np.zeros((8, 3, 8), bool), np.zeros((8, 3, 8))
+    ways = {
+        hub: (zero, one),
+        gate: (one, zero),
+        paid: (gate,),
+        nothing: (zero,),
+        idle: (hub,),
+        zero: (zero,),
+        one: (one,),
+    }
+    moves = {(s, a): to for s, to in ways.items() for a in range(3)}
+    moves |= {(first, 0): (paid, nothing), (first, 1): (nothing, paid), (first, 2): (idle,)}
+    for (s, a), to in moves.items():
+        kernel[s, a, to[0]], possible[s, a, list(to)] = 1, True
+    for s, to in ((hub, one), (gate, one), (paid, gate), (one, one)):
+        rewards[s, :, to] = 1
+    mdp, beta = eb.FiniteMDP(kernel, rewards, horizon=4, start=first), -599.9 / 4
+    low, high = np.zeros((4, 8), int), np.zeros((4, 8), int)
+    low[0, first] = 1
+    truth = eb.evaluate(mdp, low, beta).value - eb.evaluate(mdp, high, beta).value
+    assert truth == pytest.approx(-3.0)
+    result = eb.identify(mdp, beta=beta, eps=10.0, delta=0.1, successors=possible, stationary=False, seed=1)
+    path = tmp_path / "appraisal.json"
+    eb.appraise(result, {"low": low, "high": high}, measures=[f"entropic {beta}"]).save(path)
+    content = json.loads(path.read_text())
+    told = {"measure": f"entropic {beta}", "policy": "low", "other": "high", "lower": -1.5, "upper": 10.0}
+    found = eb.verify(forged(tmp_path, content | {"differences": [told]}))
+    assert not found.ok
+    assert "of low less that of high" in found.problems[0]

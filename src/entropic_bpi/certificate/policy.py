@@ -74,7 +74,7 @@ class Policy(Summarised):
         self._labels, self._unseen = certificate, unseen
         self.certificate: Certificate | None = certificate if actions is None else None
         self.certified = actions is None and certificate.reached
-        self.actions = certificate.policy if actions is None else actions
+        self._actions = certificate.policy if actions is None else actions
         self._step: int | None = None
 
     @classmethod
@@ -115,6 +115,11 @@ class Policy(Summarised):
     @property
     def horizon(self) -> int:
         return self._labels.problem.horizon
+
+    @property
+    def actions(self) -> np.ndarray:
+        """The action, by number, at each step and state: an array ``(H, S)``."""
+        return self._actions
 
     def start(self) -> Policy:
         """Begin an episode: the next call is at step 0, and each call advances the step.

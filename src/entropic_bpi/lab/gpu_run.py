@@ -288,7 +288,7 @@ def plan(world: World, mine: Records, i: int) -> None:
     """Plan, with the gap certificate."""
     now, rules = mine.progress, _rules_of(world, mine, i)
     lower, upper, gap, now.kind[i], now.last[i] = _plan(
-        world.frame, rules, mine.arrays, mine.optimism, mine.plans, mine.layers, now.round[i]
+        world.frame, rules, mine.arrays, mine.optimism, *mine.plans, mine.layers, now.round[i]
     )
     now.claim[i, 0], now.claim[i, 1], now.claim[i, 2], now.best[i] = lower, upper, gap, gap
 

@@ -159,8 +159,8 @@ def worst_corner(
         for (mine, theirs, values), end in zip(ends, corner, strict=True):
             numerator = np.where(mine, up(above.high * values[end][0]), numerator)
             denominator = np.where(theirs, down(below.low * values[end][1]), denominator)
-        quotient = up(extreme_mean(above, numerator, 1) / extreme_mean(below, denominator, -1))
-        worst = np.maximum(worst, quotient)
+        most, least = extreme_mean(above, numerator, 1), extreme_mean(below, denominator, -1)
+        worst = np.maximum(worst, np.where(least > 0.0, up(most / least), exact(np.inf)))  # no bound: it underflowed
     return worst
 
 

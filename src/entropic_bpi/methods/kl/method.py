@@ -204,7 +204,7 @@ class KL:
     def _plan_into(self, optimism: Any, plans: Any, rules: PlanConstants, arrays: CountArrays, round: int) -> Any:
         plan, parts = (plans_of._plan_large, _PARTS) if self.large else (plans_of._plan_small, 1)
         scratch = new_scratch(rules, self.problem.n_actions, parts)
-        return plan(self.frame, rules, arrays, optimism, plans, scratch, round)
+        return plan(self.frame, rules, arrays, optimism, *plans, scratch, round)
 
     def _inputs(self, rules: PlanConstants, arrays: CountArrays) -> Inputs:
         scratch = new_scratch(rules, self.problem.n_actions, 1)

@@ -149,7 +149,8 @@ def _plan_all(
     rules: PlanConstants,
     arrays: CountArrays,
     optimism: Optimism,
-    plans: tuple[Candidate, Candidate],
+    first: Candidate,
+    second: Candidate,
     scratch: Scratch,
     round: int,
 ) -> tuple[float, float, float, int, int]:
@@ -169,12 +170,14 @@ def _plan_all(
     kind = claimed = _first_kind(round)
     lower, upper, gap = -np.inf, np.inf, np.inf
     for tried in range(2):
-        plan, twin = plans[kind % 2], plans[1 - kind % 2]
+        plan = first if kind % 2 == 0 else second
         for h in range(frame.steps - 1, -1, -1):
             begin, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
             for part in prange(parts):
                 inputs = Inputs(frame, rules, arrays, _layer(scratch, part))
-                trial = records.Trial(optimism, plan, twin, kind, tried == 1)
+                # Without linking, named tuples enter a ``prange`` only as they were passed.
+                own, twin = (first, second) if kind % 2 == 0 else (second, first)
+                trial = records.Trial(optimism, own, twin, kind, tried == 1)
                 for i in range(begin + part * count // parts, begin + (part + 1) * count // parts):
                     states.candidate_state(inputs, trial, h, frame.states[i])
             _extend(frame, h, plan.z, rules.sign < 0)
@@ -235,7 +238,7 @@ def _run_every(
         row, successor = play_episode(kernel, frame, behaviour, arrays, rng)
         if row >= 0:
             return i, claimed, last, row, successor
-        lower, upper, gap, claimed, last = _plan_small(frame, rules, arrays, optimism, plans, scratch, round)
+        lower, upper, gap, claimed, last = _plan_small(frame, rules, arrays, optimism, *plans, scratch, round)
         history[i, 0], history[i, 1], history[i, 2] = lower, upper, gap
         due = _due(begin.asked, episodes, gap, rules.eps) or _boxes_due(begin.boxed, episodes, gap, rules.eps)
         if due or reached(gap, rules.eps):
