@@ -82,6 +82,8 @@ class Entry(NamedTuple):
         Returns the value from the text of its option, where ``kind`` does not.
     sentence : function ``(problem, transitions)`` or None
         Returns what a certificate says about it, or None; certificates have these sentences in the order of the table.
+    always_said : bool
+        Whether ``sentence`` is also asked where nothing is declared.
     """
 
     check: Callable[[str, Any], Any]
@@ -95,6 +97,7 @@ class Entry(NamedTuple):
     from_toml: Callable[[str, Any], Any] = _as_given
     from_text: Callable[[str], Any] | None = None
     sentence: Callable[[Any, Any], str | None] | None = None
+    always_said: bool = False
 
 
 def _entry(check: Callable[[str, Any], Any], help: str, kind: Any = None, **rest: Any) -> Any:
@@ -252,6 +255,7 @@ class Declarations:
         metavar="LOW HIGH",
         not_for={"model": "reward_range is for environments with unknown rewards; a FiniteMDP's are known"},
         sentence=sentences.rewards,
+        always_said=True,
     )
     reward_law: str | None = _entry(
         partial(checks.check_choice, choices=REWARD_LAWS),
@@ -281,6 +285,7 @@ class Declarations:
         from_toml=toml.start_from_toml,
         from_text=parse_literal,
         sentence=sentences.start,
+        always_said=True,
     )
     noise: Any = _entry(  # noqa: RUF009
         _check_noise,
