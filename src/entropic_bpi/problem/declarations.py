@@ -21,6 +21,7 @@ from entropic_bpi.problem import sentences
 from entropic_bpi.problem import toml_values as toml
 from entropic_bpi.problem.risk import check_risk
 from entropic_bpi.tools import checks
+from entropic_bpi.tools.files import reading
 from entropic_bpi.tools.text import parse_literal, shown
 
 if TYPE_CHECKING:
@@ -46,12 +47,8 @@ def _as_array(name: str, value: Any) -> Any:
         return value
     import numpy as np
 
-    try:
+    with reading(value, f"{value} is not a readable .npy file"):
         return np.load(value, allow_pickle=False)
-    except FileNotFoundError:
-        raise InvalidProblemError(f"no such file: {value}") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise InvalidProblemError(f"{value} is not a readable .npy file: {error}") from None
 
 
 class Entry(NamedTuple):
