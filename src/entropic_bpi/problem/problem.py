@@ -24,7 +24,7 @@ from entropic_bpi.problem.noise import Balls, noise_of_model
 from entropic_bpi.problem.risk import Entropic, EVaR, Risk
 from entropic_bpi.problem.rows import Frame, Slots, check_plan_fits, slots_of_black_box, slots_of_model
 from entropic_bpi.problem.sentences import SAME_REWARD
-from entropic_bpi.tools.checks import LARGEST_REACH, LARGEST_REAL
+from entropic_bpi.tools.checks import LARGEST_REACH, LARGEST_REAL, refuse_for
 from entropic_bpi.types import Goal, Reals
 
 # By how much of its spread a return may miss its declared range and be called rounded.
@@ -327,16 +327,15 @@ class Problem(Declarations):
         """Refuse what is not proved, and what leaves the range of doubles."""
         self.check_combinations()
         if self.discount is not None:
-            for reason, applies in {
+            unsupported = {
                 "discount= is not supported with EVaR: give beta=, or a finite horizon": isinstance(self.risk, EVaR),
                 "discount needs reward_law='fixed': what a random reward is worth depends on beta times its discount, and "
                 "delta would have to pay for every step": self.random_rewards,
                 "discount is for processes that never end: rewards must be the same at every step": (
                     len(self.slots.low if self.rewards is None else self.rewards) > 1
                 ),
-            }.items():
-                if applies:
-                    raise InvalidProblemError(reason)
+            }
+            refuse_for(unsupported)
         self.check_limits()
 
     def describe(self, row: int) -> str:

@@ -20,7 +20,7 @@ from entropic_bpi.problem.known_rewards import key_in_numbers
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.rows import index_by_name
 from entropic_bpi.sources.logs.labels import labels_behind
-from entropic_bpi.tools.checks import check_finite, check_range
+from entropic_bpi.tools.checks import check_finite, check_range, refuse_for
 from entropic_bpi.tools.files import read_csv
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END, Transitions
@@ -41,12 +41,12 @@ def with_rewards(
     ``labels`` are those of the states and the actions. ``given`` is an array, a function of state, action and next state, a
     table of the rewards that change (a mapping or a CSV file).
     """
-    if problem.random_rewards:
-        raise InvalidProblemError("rewards= is for known rewards; here random rewards were learned, as they were paid")
-    if problem.reward is not None:
-        raise InvalidProblemError("rewards= is not supported where reward= was declared: give the others as reward=")
-    if problem.noise is not None:
-        raise InvalidProblemError("rewards= is not supported with noise=, whose outcomes have their own rewards")
+    unsupported = {
+        "is for known rewards; here random rewards were learned, as they were paid": problem.random_rewards,
+        "is not supported where reward= was declared: give the others as reward=": problem.reward is not None,
+        "is not supported with noise=, whose outcomes have their own rewards": problem.noise is not None,
+    }
+    refuse_for(unsupported, "rewards= ")
     if reward_range is not None and not problem.black_box_rewards:
         raise InvalidProblemError("reward_range= is for environments and logs; of a model all rewards are known")
     given, name = _named(given)
