@@ -52,9 +52,10 @@ from entropic_bpi.methods.kl.records import (
 )
 from entropic_bpi.methods.kl.rewards import RewardBounds
 from entropic_bpi.methods.kl.states import GIVEN, ROUNDING, refresh_radii
-from entropic_bpi.problem.counts import CountArrays, Counts, slots_of, spare_slots
+from entropic_bpi.problem.counts import CountArrays, Counts, spare_slots
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.problem.rows import slots_of
 from entropic_bpi.sources.simulator import Simulator
 from entropic_bpi.tools.checks import check_reach, refuse_for
 from entropic_bpi.types import BOXES, PAIRS, RATIO, Behaviour, Bounds, Claim, Plan
