@@ -358,9 +358,8 @@ class Counts:
         seen = self.seen()
         learned = (seen.rewards,) if seen.rewards.size else ()
         order = np.lexsort((*learned, seen.successors, seen.rows))
-        return seen._replace(
-            **{name: array[order] for name, array in seen._asdict().items() if array.size and name != "labels"}
-        )
+        ordered = {name: array[order] for name, array in seen._asdict().items() if array.size and name != "labels"}
+        return seen._replace(**ordered)
 
     def state(self) -> dict[str, Any]:
         """A copy of everything, from which :meth:`restore` goes on."""

@@ -187,9 +187,8 @@ class Balls:
         self.slot_of_label[filled] = mechanics.classes
         # Classes are compared by the first label of each, whatever the order of the slots.
         first = (self.slot_of_label[:, :, None] == self.slot_of_label[:, None]).argmax(axis=2)
-        kinds, self.of_pair = np.unique(
-            np.column_stack([mechanics.law, np.where(filled, first, -1)]), axis=0, return_inverse=True
-        )
+        kind_of_pair = np.column_stack([mechanics.law, np.where(filled, first, -1)])
+        kinds, self.of_pair = np.unique(kind_of_pair, axis=0, return_inverse=True)
         self.of_pair = self.of_pair.ravel()
         self.law, first_of = kinds[:, 0], kinds[:, 1:]
         one_class = np.all(first_of <= 0, axis=1)

@@ -324,9 +324,8 @@ def _read_risk(table: dict[str, Any]) -> dict[str, Any]:
     kinds = {"beta": Entropic, "alpha": EVaR}
     risk = next((kind(table[name]) for name, kind in kinds.items() if name in table), None)
     checks = {"eps": check_positive, "delta": check_probability}
-    return {"risk": risk} | {
-        name: check(f"risk.{name}", table[name]) for name, check in checks.items() if name in table
-    }
+    goal = {name: check(f"risk.{name}", table[name]) for name, check in checks.items() if name in table}
+    return {"risk": risk, **goal}
 
 
 # -- writing -----------------------------------------------------------------------------------------------------
