@@ -272,9 +272,8 @@ class Certificate(Verifiable):
         >>> result.certificate.policy_of((21, 10, 1)) in (0, 1)
         True
         """
-        return self.action_of(
-            self.policy, observation, check_integer("step", step, at_least=0, at_most=self.problem.horizon - 1)
-        )
+        at = check_integer("step", step, at_least=0, at_most=self.problem.horizon - 1)
+        return self.action_of(self.policy, observation, at)
 
     def action_of(self, policy: np.ndarray, observation: Any, step: int) -> Any:
         """Return what any policy of this problem does on an observation; see :meth:`policy_of`.

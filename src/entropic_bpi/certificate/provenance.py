@@ -71,7 +71,8 @@ def assumptions_of(
     problem: Problem, transitions: Transitions, provenance: Provenance, constants: str | None
 ) -> tuple[str, ...]:
     """Return what a claim rests on, in words: where the episodes come from, what is declared, and how it was tested."""
-    said = (entry.sentence(problem, transitions) for entry in ENTRIES.values() if entry.sentence is not None)
+    entries = (entry for name, entry in ENTRIES.items() if entry.always_said or getattr(problem, name) is not None)
+    said = (entry.sentence(problem, transitions) for entry in entries if entry.sentence is not None)
     notes = [*_origin_of(problem, provenance), *filter(None, said)]
     if provenance.ignored:
         notes.append(f"constants={constants!r} ignores {' and '.join(provenance.ignored)}")

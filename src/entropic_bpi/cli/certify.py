@@ -20,7 +20,7 @@ from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.show.choices import certified_choices
 from entropic_bpi.show.files import CERTIFICATE, certificate_in
 from entropic_bpi.show.words import Rounding, ascii_minus, number, probability
-from entropic_bpi.tools.files import read_csv, write_csv
+from entropic_bpi.tools.files import read_csv, reading, write_csv
 
 TABLE = "missing.csv"
 _NEEDED = ("episode", "step", "state", "action", "reward", "delta")
@@ -203,14 +203,10 @@ def read_policy_file(path: Path) -> Any:
 
     if path.suffix not in (".npy", ".json"):
         return {line["state"]: line["action"] for line in read_csv(path, "state", "action")}
-    try:
+    with reading(path, f"--policy: {path} cannot be read"):
         if path.suffix == ".npy":
             return np.load(path, allow_pickle=False)
         table = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InvalidProblemError(f"no such file: {path}") from None
-    except (ValueError, EOFError) as error:
-        raise InvalidProblemError(f"--policy: {path} cannot be read: {error}") from None
     if not isinstance(table, dict):
         raise InvalidProblemError(f"--policy: {path} must hold an object with the action for each state")
     return table

@@ -247,9 +247,8 @@ def _advice_facts(found: Sequence[eb.Declaration], without: eb.TrialRun) -> list
     best = advised(found, without)
     if best is not None:
         advice = shlex.join(as_options(best.declared))
-        facts += [
-            Fact("advice", advice, "advice", advice if best.true else f"{advice}, if {best} is true of your problem")
-        ]
+        words = advice if best.true else f"{advice}, if {best} is true of your problem"
+        facts.append(Fact("advice", advice, "advice", words))
     return facts
 
 

@@ -80,8 +80,7 @@ def find(name: str) -> type[Method]:
     if name in _REGISTERED:
         return _REGISTERED[name]
     module, attribute = _BUILT_IN[name]
-    found: type[Method] = getattr(import_module(f"entropic_bpi.methods.{module}"), attribute)
-    return found
+    return getattr(import_module(f"entropic_bpi.methods.{module}"), attribute)
 
 
 def check_options(name: str, given: Mapping[str, Any]) -> dict[str, str]:

@@ -42,7 +42,7 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.rows import Frame, actions_at, is_allowed, row_of
 from entropic_bpi.problem.ties import wins_tie
 from entropic_bpi.sources.simulator import Kernel, Simulator, play_episode
-from entropic_bpi.tools.checks import check_reach
+from entropic_bpi.tools.checks import check_reach, refuse_for
 from entropic_bpi.types import Behaviour, Bounds, Integers, Plan, Reals
 
 # Below this |β|H the sharp form carries (Z - 1)/|β|, whose digits Z itself would lose.
@@ -432,20 +432,16 @@ class Bernstein:
 def _check_covered(problem: Problem) -> None:
     """Refuse what no proof covers, and declarations that would be ignored."""
     instead = "use method='kl', or leave it out"
-    for refused, why in (
-        (problem.random_rewards, f"has no proof for reward_law={problem.reward_law!r}. Use method='kl'"),
-        (
-            problem.rewards is None,
-            "needs rewards that depend on (s, a) only: no proof covers rewards that depend on the next state. Use "
-            "method='kl'",
-        ),
-        (problem.noise is not None, f"makes no use of noise: {instead}"),
-        (problem.artificial and problem.start is not None, f"makes no use of start: {instead}"),
-        (problem.max_successors is not None, f"makes no use of max_successors: {instead}"),
-        (problem.discount is not None, "is for finitely many steps: discount needs method='kl'"),
-    ):
-        if refused:
-            raise InvalidProblemError(f"method='bernstein' {why}")
+    uncovered = {
+        f"has no proof for reward_law={problem.reward_law!r}. Use method='kl'": problem.random_rewards,
+        "needs rewards that depend on (s, a) only: no proof covers rewards that depend on the next state. Use "
+        "method='kl'": problem.rewards is None,
+        f"makes no use of noise: {instead}": problem.noise is not None,
+        f"makes no use of start: {instead}": problem.artificial and problem.start is not None,
+        f"makes no use of max_successors: {instead}": problem.max_successors is not None,
+        "is for finitely many steps: discount needs method='kl'": problem.discount is not None,
+    }
+    refuse_for(uncovered, "method='bernstein' ")
 
 
 def _check_proved(problem: Problem) -> None:

@@ -28,9 +28,9 @@ from entropic_bpi.methods.kl.method import CONVERGED, KL
 from entropic_bpi.methods.kl.pairs import mark_state
 from entropic_bpi.methods.kl.records import Inputs
 from entropic_bpi.methods.kl.states import refresh_radii
-from entropic_bpi.problem.counts import CountArrays, Counts, slots_of
+from entropic_bpi.problem.counts import CountArrays, Counts
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.rows import Frame, actions_at, row_of
+from entropic_bpi.problem.rows import Frame, actions_at, row_of, slots_of
 from entropic_bpi.types import Integers, Reals
 
 # Multiples of the step, up to this share of it, are multiples; a sum has as many of these errors as steps.

@@ -18,6 +18,7 @@ from entropic_bpi.problem.declarations import FIXED
 from entropic_bpi.problem.masks import check_allowed_rows
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.reward_counts import cell_edges, new_reward_counts
+from entropic_bpi.problem.rows import slots_of
 from entropic_bpi.problem.sentences import END_REWARDS, STAY_REWARDS
 from entropic_bpi.types import Transitions
 
@@ -357,9 +358,8 @@ class Counts:
         seen = self.seen()
         learned = (seen.rewards,) if seen.rewards.size else ()
         order = np.lexsort((*learned, seen.successors, seen.rows))
-        return seen._replace(
-            **{name: array[order] for name, array in seen._asdict().items() if array.size and name != "labels"}
-        )
+        ordered = {name: array[order] for name, array in seen._asdict().items() if array.size and name != "labels"}
+        return seen._replace(**ordered)
 
     def state(self) -> dict[str, Any]:
         """A copy of everything, from which :meth:`restore` goes on."""
@@ -373,13 +373,6 @@ class Counts:
         self.arrays = CountArrays(**{name: np.array(state[name]) for name in CountArrays._fields})
         self.origin = object()
         self.reserve(max(spare_slots(self.problem), 1024))
-
-
-def slots_of(arrays: CountArrays, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the row of each slot of ``rows``, one row after another, and the slots."""
-    used = arrays.used[rows]
-    first = np.cumsum(used) - used
-    return np.repeat(rows, used), np.repeat(arrays.begin[rows] - first, used) + np.arange(used.sum())
 
 
 def _padded(array: np.ndarray, length: int) -> np.ndarray:

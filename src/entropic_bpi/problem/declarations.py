@@ -21,6 +21,7 @@ from entropic_bpi.problem import sentences
 from entropic_bpi.problem import toml_values as toml
 from entropic_bpi.problem.risk import check_risk
 from entropic_bpi.tools import checks
+from entropic_bpi.tools.files import reading
 from entropic_bpi.tools.text import parse_literal, shown
 
 if TYPE_CHECKING:
@@ -46,12 +47,8 @@ def _as_array(name: str, value: Any) -> Any:
         return value
     import numpy as np
 
-    try:
+    with reading(value, f"{value} is not a readable .npy file"):
         return np.load(value, allow_pickle=False)
-    except FileNotFoundError:
-        raise InvalidProblemError(f"no such file: {value}") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise InvalidProblemError(f"{value} is not a readable .npy file: {error}") from None
 
 
 class Entry(NamedTuple):
@@ -82,6 +79,8 @@ class Entry(NamedTuple):
         Returns the value from the text of its option, where ``kind`` does not.
     sentence : function ``(problem, transitions)`` or None
         Returns what a certificate says about it, or None; certificates have these sentences in the order of the table.
+    always_said : bool
+        Whether ``sentence`` is also asked where nothing is declared.
     """
 
     check: Callable[[str, Any], Any]
@@ -95,6 +94,7 @@ class Entry(NamedTuple):
     from_toml: Callable[[str, Any], Any] = _as_given
     from_text: Callable[[str], Any] | None = None
     sentence: Callable[[Any, Any], str | None] | None = None
+    always_said: bool = False
 
 
 def _entry(check: Callable[[str, Any], Any], help: str, kind: Any = None, **rest: Any) -> Any:
@@ -252,6 +252,7 @@ class Declarations:
         metavar="LOW HIGH",
         not_for={"model": "reward_range is for environments with unknown rewards; a FiniteMDP's are known"},
         sentence=sentences.rewards,
+        always_said=True,
     )
     reward_law: str | None = _entry(
         partial(checks.check_choice, choices=REWARD_LAWS),
@@ -281,6 +282,7 @@ class Declarations:
         from_toml=toml.start_from_toml,
         from_text=parse_literal,
         sentence=sentences.start,
+        always_said=True,
     )
     noise: Any = _entry(  # noqa: RUF009
         _check_noise,

@@ -25,7 +25,7 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.parts.mechanics import Mechanics, OutcomeTable, Partitioned, read_labels, read_outcomes
-from entropic_bpi.problem.rows import Slots, index_by_name
+from entropic_bpi.problem.rows import Slots, index_by_name, slots_of
 from entropic_bpi.tools.text import shown
 
 if TYPE_CHECKING:
@@ -187,9 +187,8 @@ class Balls:
         self.slot_of_label[filled] = mechanics.classes
         # Classes are compared by the first label of each, whatever the order of the slots.
         first = (self.slot_of_label[:, :, None] == self.slot_of_label[:, None]).argmax(axis=2)
-        kinds, self.of_pair = np.unique(
-            np.column_stack([mechanics.law, np.where(filled, first, -1)]), axis=0, return_inverse=True
-        )
+        kind_of_pair = np.column_stack([mechanics.law, np.where(filled, first, -1)])
+        kinds, self.of_pair = np.unique(kind_of_pair, axis=0, return_inverse=True)
         self.of_pair = self.of_pair.ravel()
         self.law, first_of = kinds[:, 0], kinds[:, 1:]
         one_class = np.all(first_of <= 0, axis=1)
@@ -221,9 +220,8 @@ class Balls:
         coarser = np.concatenate([np.empty(0, dtype=np.int64), *fed])
         self.taker = number[coarser, first_of[coarser, label[self.giver]]]
         self.rows = np.flatnonzero(~one_class[self.of_pair])
-        used = slots.used[self.rows]
-        self.row = np.repeat(self.rows, used)
-        self.offset = np.arange(len(self.row)) - np.repeat(np.cumsum(used) - used, used)
+        self.row, at = slots_of(slots, self.rows)
+        self.offset = at - slots.begin[self.row]
         self.cell = number[self.of_pair[self.row], self.label_of_slot[self.row, self.offset]]
 
     def classes_of(self, pair: int, slot: int) -> Iterator[tuple[int, int]]:

@@ -22,9 +22,9 @@ from entropic_bpi.problem.known_rewards import KnownRewards
 from entropic_bpi.problem.masks import Masks, masks_of_model, start_of_model
 from entropic_bpi.problem.noise import Balls, noise_of_model
 from entropic_bpi.problem.risk import Entropic, EVaR, Risk
-from entropic_bpi.problem.rows import Frame, Slots, check_plan_fits, slots_of_black_box, slots_of_model
+from entropic_bpi.problem.rows import Frame, Slots, check_plan_fits, slots_of, slots_of_black_box, slots_of_model
 from entropic_bpi.problem.sentences import SAME_REWARD
-from entropic_bpi.tools.checks import LARGEST_REACH, LARGEST_REAL
+from entropic_bpi.tools.checks import LARGEST_REACH, LARGEST_REAL, refuse_for
 from entropic_bpi.types import Goal, Reals
 
 # By how much of its spread a return may miss its declared range and be called rounded.
@@ -266,8 +266,7 @@ class Problem(Declarations):
                 continue
             rows = self.playable_rows(h, reachable[-1])
             found = np.zeros(self.n_states + 1, dtype=bool)
-            for begin, used in zip(slots.begin[rows], slots.used[rows], strict=True):
-                found[slots.successor[begin : begin + used]] = True
+            found[slots.successor[slots_of(slots, rows)[1]]] = True
             reachable.append(everywhere if found[-1] else np.flatnonzero(found))
         return Frame(
             self.steps,
@@ -327,16 +326,14 @@ class Problem(Declarations):
         """Refuse what is not proved, and what leaves the range of doubles."""
         self.check_combinations()
         if self.discount is not None:
-            for reason, applies in {
+            rewards = self.slots.low if self.rewards is None else self.rewards
+            unsupported = {
                 "discount= is not supported with EVaR: give beta=, or a finite horizon": isinstance(self.risk, EVaR),
                 "discount needs reward_law='fixed': what a random reward is worth depends on beta times its discount, and "
                 "delta would have to pay for every step": self.random_rewards,
-                "discount is for processes that never end: rewards must be the same at every step": (
-                    len(self.slots.low if self.rewards is None else self.rewards) > 1
-                ),
-            }.items():
-                if applies:
-                    raise InvalidProblemError(reason)
+                "discount is for processes that never end: rewards must be the same at every step": len(rewards) > 1,
+            }
+            refuse_for(unsupported)
         self.check_limits()
 
     def describe(self, row: int) -> str:

@@ -38,7 +38,7 @@ from entropic_bpi.problem.declarations import ENTRIES, Declarations
 from entropic_bpi.problem.risk import Entropic, EVaR, Risk
 from entropic_bpi.problem.toml_values import key_as_toml, value_as_toml
 from entropic_bpi.tools.checks import check_path, check_positive, check_probability
-from entropic_bpi.tools.files import write_text_atomically
+from entropic_bpi.tools.files import reading, write_text_atomically
 from entropic_bpi.tools.text import shown
 
 SUFFIX = ".toml"
@@ -129,12 +129,8 @@ class ProblemFile(Declarations):
         'risky-bridge'
         """
         path = check_path("path", path)
-        try:
+        with reading(path, f"{path} is not a readable TOML file"):
             content = tomllib.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise InvalidProblemError(f"no such file: {path}") from None
-        except (OSError, ValueError, RecursionError) as error:
-            raise InvalidProblemError(f"{path} is not a readable TOML file: {error}") from None
         try:
             return cls(path=path, **_fields_of(content))
         except InvalidProblemError as error:
@@ -328,9 +324,8 @@ def _read_risk(table: dict[str, Any]) -> dict[str, Any]:
     kinds = {"beta": Entropic, "alpha": EVaR}
     risk = next((kind(table[name]) for name, kind in kinds.items() if name in table), None)
     checks = {"eps": check_positive, "delta": check_probability}
-    return {"risk": risk} | {
-        name: check(f"risk.{name}", table[name]) for name, check in checks.items() if name in table
-    }
+    goal = {name: check(f"risk.{name}", table[name]) for name, check in checks.items() if name in table}
+    return {"risk": risk, **goal}
 
 
 # -- writing -----------------------------------------------------------------------------------------------------

@@ -88,11 +88,5 @@ def cell_edges(low: float, high: float) -> np.ndarray:
 @inner
 def first_entry(reward_counts: RewardCounts, row: int, successor: int) -> int:
     """The first entry of ``row`` whose successor is not before ``successor``."""
-    left, right = reward_counts.begin[row], reward_counts.begin[row] + reward_counts.used[row]
-    while left < right:
-        middle = (left + right) // 2
-        if reward_counts.successor[middle] < successor:
-            left = middle + 1
-        else:
-            right = middle
-    return left
+    begin, end = reward_counts.begin[row], reward_counts.begin[row] + reward_counts.used[row]
+    return begin + np.searchsorted(reward_counts.successor[begin:end], successor)

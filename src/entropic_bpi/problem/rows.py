@@ -132,6 +132,16 @@ class Slots(NamedTuple):
         return self._replace(low=low, high=high)
 
 
+def slots_of(slots: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the row of each slot of ``rows``, one row after another, and the slots.
+
+    ``slots`` are those of a problem, or the arrays of counts.
+    """
+    used = slots.used[rows]
+    first = np.cumsum(used) - used
+    return np.repeat(rows, used), np.repeat(slots.begin[rows] - first, used) + np.arange(used.sum())
+
+
 def slots_of_black_box(
     n_observations: int,
     n_actions: int,

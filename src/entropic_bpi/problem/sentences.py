@@ -1,7 +1,7 @@
-"""What a certificate says about each declaration: one sentence, or none where nothing is declared.
+"""What a certificate says about each declaration: one sentence.
 
-Each function takes the problem and the transitions that were seen. The verifier has its own words, which are compared with
-these.
+Each function takes the problem and the transitions that were seen. It is asked where something is declared; those about the
+start and the rewards are asked of every problem. The verifier has its own words, which are compared with these.
 """
 
 from __future__ import annotations
@@ -30,24 +30,18 @@ def successors(problem: Any, seen: Any) -> str | None:
     }[problem.successors]
 
 
-def max_states(problem: Any, seen: Any) -> str | None:
-    if problem.max_states is None:
-        return None
+def max_states(problem: Any, seen: Any) -> str:
     bound = f"there are at most {problem.max_states} different observations"
     return f"{bound}; a state is one of them, numbered as it was first seen"
 
 
-def max_successors(problem: Any, seen: Any) -> str | None:
-    if problem.max_successors is None:
-        return None
+def max_successors(problem: Any, seen: Any) -> str:
     paid = problem.black_box_rewards and not problem.random_rewards
     outcome = "outcomes (next state and reward)" if paid else "next states"
     return f"every action in every state has at most {problem.max_successors} different {outcome}"
 
 
-def return_range(problem: Any, seen: Any) -> str | None:
-    if problem.return_range is None:
-        return None
+def return_range(problem: Any, seen: Any) -> str:
     least, most = problem.return_range
     return f"the return of every episode lies in [{least:g}, {most:g}], whatever is played"
 
@@ -93,18 +87,14 @@ def _exceptions(problem: Any, seen: Any) -> str:
     return f"{exception}; those that differ by at most {SAME_REWARD:g} of that range are one, between them"
 
 
-def discount(problem: Any, seen: Any) -> str | None:
-    if problem.discount is None:
-        return None
+def discount(problem: Any, seen: Any) -> str:
     return (
         f"the return never ends, and a reward counts {problem.discount!r} times as much with every step; "
         f"{problem.horizon} steps are planned, and what all later ones can add, whatever is done, is part of the bounds"
     )
 
 
-def noise(problem: Any, seen: Any) -> str | None:
-    if problem.noise is None:
-        return None
+def noise(problem: Any, seen: Any) -> str:
     sizes = [str(len(labels)) for labels in problem.noise.labels]
     laws = "one unknown law" if len(sizes) == 1 else f"one of {len(sizes)} unknown laws, declared for each of them,"
     seen_too = ", and is seen itself" if problem.noise.observed else ""
@@ -123,9 +113,7 @@ def start(problem: Any, seen: Any) -> str:
     return f"every episode starts in {'state' if len(names) == 1 else 'one of the states'} {', '.join(names)}"
 
 
-def allowed(problem: Any, seen: Any) -> str | None:
-    if problem.allowed is None:
-        return None
+def allowed(problem: Any, seen: Any) -> str:
     table = problem.allowed.table[:, : problem.n_states - problem.black_box_rewards]
     what = "state and action" if len(table) == 1 else "step, state and action"
     forbidden = f"{table.size - int(table.sum()):,} of {table.size:,} combinations of {what}"

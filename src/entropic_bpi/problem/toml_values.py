@@ -120,9 +120,8 @@ def _is_mask(value: Any) -> bool:
 
 def rewards_from_toml(name: str, value: Any) -> Any:
     """Return a table of rewards from its entries ``[state, action(, next state), reward]``; anything else as given."""
-    rows = (
-        value if isinstance(value, list) and all(isinstance(row, list) and len(row) in (3, 4) for row in value) else []
-    )
+    is_table = isinstance(value, list) and all(isinstance(row, list) and len(row) in (3, 4) for row in value)
+    rows = value if is_table else []
     table = {tuple(map(label_from_toml, row[:-1])): row[-1] for row in rows if isinstance(row[-1], int | float)}
     if rows and len(table) < len(rows) and table:
         raise InvalidProblemError(f"{name} must be different [state, action, reward] or [state, action, next, reward]")

@@ -136,10 +136,9 @@ def read_summary(path: Path) -> dict[str, Any] | None:
 # -- the file ------------------------------------------------------------------------------------------------------
 
 
-def _write(file: BinaryIO, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+def _write(file: BinaryIO, header: dict[str, Any], arrays: dict[str, Any]) -> None:
     content = io.BytesIO()
-    everything: dict[str, Any] = {**arrays, "header": np.array(json.dumps(header))}
-    np.savez(content, **everything)
+    np.savez(content, header=np.array(json.dumps(header)), **arrays)
     file.write(FIRST_LINE + hashlib.sha256(content.getbuffer()).digest())
     file.write(content.getbuffer())
 

@@ -257,8 +257,7 @@ class Loop:
 
     def _memory(self) -> dict[str, Any]:
         """What the method remembers of its plans; not every method does."""
-        memory: dict[str, Any] = self.method.state() if hasattr(self.method, "state") else {}
-        return memory
+        return self.method.state() if hasattr(self.method, "state") else {}
 
     def _restore(self, memory: dict[str, Any]) -> None:
         if memory:

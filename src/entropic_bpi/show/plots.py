@@ -199,9 +199,8 @@ def policy(certificate: Certificate, actions: Sequence[str] | None = None) -> Fi
     figure, axes = one_plot(0.45 * problem.horizon + 2.2, 0.3 * len(states) + 1.2, "step", "state")
     for a, action in enumerate(problem.action_names if actions is None else actions):
         chosen = [(h, states.index(s)) for h, s in reached if certificate.policy[h, s] == a]
-        axes.scatter(
-            *np.reshape(chosen, (-1, 2)).T, s=120, marker="s", color=COLOURS[a % len(COLOURS)], label=drawable(action)
-        )
+        colour = COLOURS[a % len(COLOURS)]
+        axes.scatter(*np.reshape(chosen, (-1, 2)).T, s=120, marker="s", color=colour, label=drawable(action))
     axes.set(xticks=range(problem.horizon), xlim=(-0.6, problem.horizon - 0.4))
     axes.set_yticks(range(len(states)), [drawable(problem.state_names[s]) for s in states])
     axes.legend(title="action", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))

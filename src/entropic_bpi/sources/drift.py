@@ -82,8 +82,7 @@ def cell_of(visits: np.ndarray) -> np.ndarray:
     """The cell of a visit with so many before it; cells begin at 0, 4, 8, …, 32, 40, 48, 56, 64, 80, …."""
     fours = visits >> 2
     shift = np.maximum(np.frexp(fours)[1] - 3, 0)
-    cells: np.ndarray = 4 * shift + (fours >> shift)
-    return cells
+    return 4 * shift + (fours >> shift)
 
 
 class DriftTest:

@@ -25,7 +25,7 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward
 from entropic_bpi.sources.adapters import as_gymnasium_env
 from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, AssumptionTests, Batch
-from entropic_bpi.sources.spaces import END_NAME, DiscoveredStates, FiniteSpace, listed
+from entropic_bpi.sources.spaces import END_NAME, DiscoveredStates, listed
 from entropic_bpi.sources.successors import in_numbers
 from entropic_bpi.tools.checks import ask, check_memory
 from entropic_bpi.tools.facts import qualified_name, source_digest
@@ -115,13 +115,12 @@ class Environment:
                 f"the vector environment has metadata['autoreset_mode'] = {mode}, expected {AutoresetMode.NEXT_STEP}: "
                 "with any other the observation at the end of an episode may be one of the next episode"
             )
-        observations = env.single_observation_space if self.vector else env.observation_space
+        self.single_observation_space = env.single_observation_space if self.vector else env.observation_space
         self.single_action_space = env.single_action_space if self.vector else env.action_space
         remedy = "declare max_states=M, at most how many different observations the environment really makes; they are "
         remedy += "then numbered as they are first seen"
-        self.states: FiniteSpace | DiscoveredStates = (
-            listed("observation", observations, remedy) if max_states is None else DiscoveredStates(max_states)
-        )
+        discovered = None if max_states is None else DiscoveredStates(max_states)
+        self.states = discovered or listed("observation", self.single_observation_space, remedy)
         self.actions = listed("action", self.single_action_space, "wrap the environment so that there are few actions")
         self.noise: Noise | None = None  # as it was last declared
         self.name = getattr(env.spec, "id", "environment")

@@ -45,6 +45,9 @@ from entropic_bpi.sources.successors import in_numbers
 from entropic_bpi.tools.checks import check_integer, check_list
 from entropic_bpi.tools.text import shown
 
+# The first line with an amount that is not between two numbers.
+_OUTSIDE = "SELECT line, paid FROM ({}) WHERE NOT paid BETWEEN '{!r}'::DOUBLE AND '{!r}'::DOUBLE ORDER BY line LIMIT 1"
+
 
 class Log(ImportedLog):
     """A log of episodes, checked; made by ``Log.read`` or ``Log.from_minari``.
@@ -339,16 +342,13 @@ class Log(ImportedLog):
 
     def _refuse_amounts(self, problem: Problem) -> None:
         """Name the first line whose reward, or with which the return, is not in the declared range."""
-        outside = (
-            "SELECT line, paid FROM ({}) WHERE NOT paid BETWEEN '{!r}'::DOUBLE AND '{!r}'::DOUBLE ORDER BY line LIMIT 1"
-        )
         if problem.reward is None:
             low, high = problem.declared_range
-            for line, reward in self._fetch(outside.format("SELECT line, reward AS paid FROM log", low, high)):
+            for line, reward in self._fetch(_OUTSIDE.format("SELECT line, reward AS paid FROM log", low, high)):
                 words = f"reward {reward} is outside the declared reward_range ({low}, {high})"
                 raise InvalidProblemError(f"line {line} of {self.name}: {words}")
         if problem.limits_returns:
             whole = f"SELECT max(line) AS line, {EARNED} AS paid FROM log GROUP BY episode HAVING {WHOLE}"
             whole = whole.format(horizon=problem.horizon)
-            for line, earned in self._fetch(outside.format(whole, *problem.return_limits)):
+            for line, earned in self._fetch(_OUTSIDE.format(whole, *problem.return_limits)):
                 problem.refuse_return(f"line {line} of {self.name}: its episode", earned)

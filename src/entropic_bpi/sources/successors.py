@@ -107,14 +107,7 @@ def _with_noise(states: FiniteSpace, actions: FiniteSpace, given: Declarations, 
     if observed and not played:
         raise InvalidProblemError("observed= of noise needs the info of an environment that is played; a log has none")
     table = given.noise.read(states.elements(), actions.elements(), index_or_end(states))
-    # At the end nothing happens any more.
-    width, many = table.following.shape[1], actions.size
-    ends = np.where(np.arange(width) < len(table.labels[0]), states.size, -1)
-    parts = table._replace(
-        law=np.append(table.law, np.zeros(many, dtype=np.int64)),
-        following=np.concatenate([table.following, np.tile(ends, (many, 1))]),
-        rewards=np.concatenate([table.rewards, np.zeros((many, width))]),
-    ).partition()
+    parts, many = table.with_end(states.size, actions.size).partition(), actions.size
     last = parts.rows[0][states.size * many]
     rows, paid = (parts.rows[0][: states.size * many + 1], parts.rows[1][:last]), parts.rewards[:last]
     known = paid[~np.isnan(paid)]

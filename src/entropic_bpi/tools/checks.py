@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,6 +138,13 @@ def check_policy(policy: Any, horizon: int, n_states: int, n_actions: int) -> np
             f"policy[h={h}, s={s}] = {array[h, s]} is not an action: expected 0 to {n_actions - 1}"
         )
     return array.astype(np.int64)
+
+
+def refuse_for(reasons: Mapping[str, Any], prefix: str = "") -> None:
+    """Raise for the first of several reasons that applies, with ``prefix`` before its words."""
+    for words, applies in reasons.items():
+        if applies:
+            raise InvalidProblemError(f"{prefix}{words}")
 
 
 def check_memory(what: str, numbers: int) -> None:

@@ -112,16 +112,23 @@ def write_csv(path: str | os.PathLike[str], columns: Sequence[str], rows: Iterab
     write_text_atomically(path, text.getvalue())
 
 
+@contextmanager
+def reading(path: str | Path, wrong: str) -> Iterator[None]:
+    """Turn the errors of reading a file into one that names it; ``wrong`` is what is said of one that is there."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise InvalidProblemError(f"no such file: {path}") from None
+    except (OSError, ValueError, EOFError, RecursionError, csv.Error) as error:
+        raise InvalidProblemError(f"{wrong}: {error}") from None
+
+
 def read_csv(path: Path, *columns: str) -> list[dict[str, str]]:
     """Return the lines of a table that has these columns, with the texts that :func:`write_csv` wrote."""
-    try:
+    with reading(path, f"{path} cannot be read"):
         text = io.StringIO(path.read_bytes().decode("utf-8-sig"), newline="")
         reader = csv.DictReader(text, restkey="", restval="")
         lines = [{name: text_of_cell(str(cell)) for name, cell in line.items()} for line in reader]
-    except FileNotFoundError:
-        raise InvalidProblemError(f"no such file: {path}") from None
-    except (OSError, ValueError, csv.Error) as error:
-        raise InvalidProblemError(f"{path} cannot be read: {error}") from None
     for name in columns:
         if name not in (reader.fieldnames or ()):
             raise InvalidProblemError(f"{path} has no column {name!r}; it needs {', '.join(columns)}")

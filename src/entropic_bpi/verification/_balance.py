@@ -4,7 +4,7 @@ from functools import cached_property
 
 import numpy as np
 
-from entropic_bpi.verification._claim import Claim
+from entropic_bpi.verification._claim import Claim, sums_of
 
 _EXACT = 2**62  # integers below this, and their differences, are exact in 64 bits
 
@@ -22,13 +22,13 @@ def unbalanced(claim: Claim) -> list[str]:
     n, first = claim.n_states, claim.seen.between(claim.n_rows - 1, claim.n_rows)
     starts = np.where(np.arange(n) == claim.first_state, claim.episodes, 0)
     if claim.random_start:
-        starts = _sums(n, first.successors, first.times)
+        starts = sums_of(n, first.successors, first.times)
     problems, into, begun = [], starts, int(starts.sum())
     may_stop = claim.stationary or claim.log is not None
     for h, layer in enumerate(claim.layers[:-1] if claim.random_start else claim.layers):
         seen = claim.seen.between(layer.start, layer.stop)
         moves = claim.state_of(seen.rows), seen.successors, seen.times
-        departures, arrivals = (_sums(n, states, seen.times) for states in moves[:2])
+        departures, arrivals = (sums_of(n, states, seen.times) for states in moves[:2])
         if claim.stationary:
             into = starts + arrivals
         elif h == 0 and not claim.random_start:
@@ -41,13 +41,6 @@ def unbalanced(claim: Claim) -> list[str]:
     if begun != claim.episodes:
         problems.insert(0, f"counts do not balance: {begun} episodes began, but {claim.episodes} are claimed")
     return _Pooled(claim, starts, moves).problems() if claim.stationary and not problems else problems
-
-
-def _sums(size: int, index: np.ndarray, terms: np.ndarray) -> np.ndarray:
-    """Return the exact sum of the integers ``terms`` with each index."""
-    sums = np.zeros(size, dtype=terms.dtype)
-    np.add.at(sums, index, terms)
-    return sums
 
 
 class _Pooled:
@@ -74,8 +67,8 @@ class _Pooled:
         times, inside = times.astype(exact), y < self.n
         self.starts = starts[: self.n].astype(exact)
         self.moves = s[inside], y[inside], times[inside]
-        self.endings = _sums(self.n, s[~inside], times[~inside])
-        self.departures = _sums(self.n, s, times)
+        self.endings = sums_of(self.n, s[~inside], times[~inside])
+        self.departures = sums_of(self.n, s, times)
 
     def problems(self) -> list[str]:
         crowded = self._crowded(np.arange(self.n)) + self._crowded(self.groups) + self._crowded_far()
@@ -115,9 +108,9 @@ class _Pooled:
         s, y, times = self.moves
         across = family[s] != family[y]
         time_left, into = np.maximum(0, self.horizon - self.distances[s[across]] - 1), family[y[across]]
-        starts, departures = _sums(self.n, family, self.starts), _sums(self.n, family, self.departures)
-        most = starts * self.horizon + _sums(self.n, into, times[across] * time_left)
-        entries = starts + _sums(self.n, into, times[across])
+        starts, departures = sums_of(self.n, family, self.starts), sums_of(self.n, family, self.departures)
+        most = starts * self.horizon + sums_of(self.n, into, times[across] * time_left)
+        entries = starts + sums_of(self.n, into, times[across])
         return [
             self._too_many(np.flatnonzero(family == name), departures[name], entries[name], most[name])
             for name in np.flatnonzero(departures > most).tolist()
@@ -129,14 +122,14 @@ class _Pooled:
         time_left, problems = times * np.maximum(0, self.horizon - self.distances[s] - 1), []
         # One number for each level: what concerns all d up to it (the states far away) or beyond it (those nearer).
         levels, level = np.unique(self.distances, return_inverse=True)
-        starts, departures = (_sums(len(levels), level, part) for part in (self.starts, self.departures))
+        starts, departures = (sums_of(len(levels), level, part) for part in (self.starts, self.departures))
         for far in (True, False):
             # A move enters the far set of levels from s + 1 to y, or the near one of levels from y + 1 to s.
             first, last = (level[s], level[y]) if far else (level[y], level[s])
             into = first < last
             ends = np.concatenate([first[into] + 1, last[into] + 1])
             entries, most = (
-                np.cumsum(_sums(len(levels) + 1, ends, np.concatenate([part[into], -part[into]])))[:-1]
+                np.cumsum(sums_of(len(levels) + 1, ends, np.concatenate([part[into], -part[into]])))[:-1]
                 for part in (times, time_left)
             )
             began, left = (
@@ -158,7 +151,7 @@ class _Pooled:
     def _cut_short(self) -> list[str]:
         """Return the groups whose episodes moved too seldom."""
         moves = (self.starts - self.endings) * self.horizon + self.endings * (self.distances + 1) - self.departures
-        least = _sums(self.n, self.groups, moves)
+        least = sums_of(self.n, self.groups, moves)
         return [
             f"counts do not balance: {least[group]} moves are missing among the states connected to state {group}, for "
             f"episodes of {self.horizon} steps"

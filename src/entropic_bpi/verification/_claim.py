@@ -365,10 +365,16 @@ def _together(seen: Seen) -> Seen:
     return Seen(seen.rows[first], seen.successors[first], times, seen.low[first], seen.high[first])
 
 
+def sums_of(size: int, index: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """Return the exact sum of the integers ``terms`` with each index."""
+    sums = np.zeros(size, dtype=terms.dtype)
+    np.add.at(sums, index, terms)
+    return sums
+
+
 def _exact_sum(values: np.ndarray, times: np.ndarray) -> Fraction:
     different, index = np.unique(values, return_inverse=True)
-    often = np.zeros(len(different), dtype=np.int64)
-    np.add.at(often, index, times)
+    often = sums_of(len(different), index, times)
     return sum((Fraction(value) * n for value, n in zip(different.tolist(), often.tolist(), strict=True)), Fraction(0))
 
 

@@ -52,11 +52,12 @@ from entropic_bpi.methods.kl.records import (
 )
 from entropic_bpi.methods.kl.rewards import RewardBounds
 from entropic_bpi.methods.kl.states import GIVEN, ROUNDING, refresh_radii
-from entropic_bpi.problem.counts import CountArrays, Counts, slots_of, spare_slots
+from entropic_bpi.problem.counts import CountArrays, Counts, spare_slots
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
+from entropic_bpi.problem.rows import slots_of
 from entropic_bpi.sources.simulator import Simulator
-from entropic_bpi.tools.checks import check_reach
+from entropic_bpi.tools.checks import check_reach, refuse_for
 from entropic_bpi.types import BOXES, PAIRS, RATIO, Behaviour, Bounds, Claim, Plan
 
 SMALLEST_EXPONENT = 1e-5
@@ -120,15 +121,15 @@ class KL:
     def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0, device: str = "cpu") -> None:
         self.problem, self.seed, self.challenge, self.device = problem, seed, sampling == "challenger", device
         self.planner: Any = None  # of the GPU, once there are counts
-        unsupported = {
-            "does not support action masks (allowed=): use device='cpu'": problem.allowed is not None,
-            # The column of states not seen yet is not kept there.
-            "is for known possible next states: declare successors=, or use device='cpu'": problem.open_ended,
-            "gives every state-action pair a ball of its own: use device='cpu' with noise=": problem.noise is not None,
-        }
-        for why, applies in unsupported.items():
-            if device == "gpu" and applies:
-                raise InvalidProblemError(f"device='gpu' {why}")
+        if device == "gpu":
+            unsupported = {
+                "does not support action masks (allowed=): use device='cpu'": problem.allowed is not None,
+                # The column of states not seen yet is not kept there.
+                "is for known possible next states: declare successors=, or use device='cpu'": problem.open_ended,
+                "gives every state-action pair a ball of its own: use device='cpu' with noise=": problem.noise
+                is not None,
+            }
+            refuse_for(unsupported, "device='gpu' ")
         self.origin: object = None
         self.frame = problem.frame
         spread, beta = problem.return_spread, planning_beta(problem)

@@ -69,6 +69,16 @@ class OutcomeTable(NamedTuple):
         rewards = np.where(slots[:, 2] == math.inf, math.nan, slots[:, 2])
         return Partitioned(mechanics, (ends, slots[:, 1].astype(np.int64)), rewards)
 
+    def with_end(self, n_states: int, n_actions: int) -> "OutcomeTable":
+        """Return the table with one more state, the end: whatever is done there and whatever the label, it stays."""
+        width = self.following.shape[1]
+        ends = np.where(np.arange(width) < len(self.labels[0]), n_states, -1)
+        return self._replace(
+            law=np.append(self.law, np.zeros(n_actions, dtype=np.int64)),
+            following=np.concatenate([self.following, np.tile(ends, (n_actions, 1))]),
+            rewards=np.concatenate([self.rewards, np.zeros((n_actions, width))]),
+        )
+
     def _filled(self) -> np.ndarray:
         """Where there is a label."""
         sizes = np.array([len(labels) for labels in self.labels])
@@ -156,13 +166,7 @@ def arrays_of_noise(
     names, many = list(map(str, states)), len(actions)
     if (table.following == len(states)).any():
         names.append("end")
-        width = table.following.shape[1]
-        ends = np.where(np.arange(width) < len(table.labels[0]), len(states), -1)
-        table = table._replace(
-            law=np.append(table.law, np.zeros(many, dtype=np.int64)),
-            following=np.concatenate([table.following, np.tile(ends, (many, 1))]),
-            rewards=np.concatenate([table.rewards, np.zeros((many, width))]),
-        )
+        table = table.with_end(len(states), many)
     given = probabilities if isinstance(probabilities, Mapping) else dict.fromkeys(laws, probabilities)
     chances = np.zeros((len(laws), table.following.shape[1]))
     for i, (name, listed) in enumerate(laws.items()):

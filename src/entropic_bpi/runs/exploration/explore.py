@@ -95,10 +95,8 @@ class Exploration(RunResult):
         return solve_explored(self.certificate, rewards, beta, reward_range)
 
     def __repr__(self) -> str:
-        risk = self.certificate.problem.risk
-        return (
-            f"Exploration(stopped={self.stopped}, episodes={self.episodes}, eps_reached={self.eps_reached:.6g}, {risk})"
-        )
+        risk, gap = self.certificate.problem.risk, self.eps_reached
+        return f"Exploration(stopped={self.stopped}, episodes={self.episodes}, eps_reached={gap:.6g}, {risk})"
 
 
 def explore(

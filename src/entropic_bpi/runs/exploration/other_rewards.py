@@ -18,9 +18,9 @@ import numpy as np
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.known_rewards import key_in_numbers
 from entropic_bpi.problem.problem import Problem
-from entropic_bpi.problem.rows import index_by_name
+from entropic_bpi.problem.rows import index_by_name, slots_of
 from entropic_bpi.sources.logs.labels import labels_behind
-from entropic_bpi.tools.checks import check_finite, check_range
+from entropic_bpi.tools.checks import check_finite, check_range, refuse_for
 from entropic_bpi.tools.files import read_csv
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END, Transitions
@@ -41,12 +41,12 @@ def with_rewards(
     ``labels`` are those of the states and the actions. ``given`` is an array, a function of state, action and next state, a
     table of the rewards that change (a mapping or a CSV file).
     """
-    if problem.random_rewards:
-        raise InvalidProblemError("rewards= is for known rewards; here random rewards were learned, as they were paid")
-    if problem.reward is not None:
-        raise InvalidProblemError("rewards= is not supported where reward= was declared: give the others as reward=")
-    if problem.noise is not None:
-        raise InvalidProblemError("rewards= is not supported with noise=, whose outcomes have their own rewards")
+    unsupported = {
+        "is for known rewards; here random rewards were learned, as they were paid": problem.random_rewards,
+        "is not supported where reward= was declared: give the others as reward=": problem.reward is not None,
+        "is not supported with noise=, whose outcomes have their own rewards": problem.noise is not None,
+    }
+    refuse_for(unsupported, "rewards= ")
     if reward_range is not None and not problem.black_box_rewards:
         raise InvalidProblemError("reward_range= is for environments and logs; of a model all rewards are known")
     given, name = _named(given)
@@ -194,11 +194,10 @@ def _at_slots(problem: Problem, rewards: _Rewards) -> Problem:
     if problem.open_ended:
         raise InvalidProblemError("rewards that depend on the next state need successors=; or give an array (S, A)")
     if problem.rewards is not None:  # rows may share their slots
-        each = [slots.successor[b : b + u] for b, u in zip(slots.begin, slots.used, strict=True)]
-        slots = slots._replace(begin=np.cumsum(slots.used) - slots.used, successor=np.concatenate(each))
-    of_rows, first = slots.used[:last], slots.begin[:last]
-    row = np.repeat(np.arange(last), of_rows)
-    slot = np.repeat(first - (np.cumsum(of_rows) - of_rows), of_rows) + np.arange(len(row))
+        own = slots.successor[slots_of(slots, np.arange(problem.n_rows))[1]]
+        slots = slots._replace(begin=np.cumsum(slots.used) - slots.used, successor=own)
+    row, slot = slots_of(slots, np.arange(last))
+    first = slots.begin[:last]
     used, at = np.unique(slot, return_index=True)
     s, a = np.divmod(row[at] % (problem.n_states * problem.n_actions), problem.n_actions)
     paid = rewards(s, a, slots.successor[used])
@@ -207,7 +206,7 @@ def _at_slots(problem: Problem, rewards: _Rewards) -> Problem:
     # The artificial step of a random start pays nothing, which is written as the smallest reward.
     values = np.full((len(paid), len(slots.successor)), paid.min())
     values[:, used] = paid
-    if problem.rewards is not None and (values[:, slot] == np.repeat(values[:, first], of_rows, axis=1)).all():
+    if problem.rewards is not None and (values[:, slot] == values[:, first[row]]).all():
         table = np.empty((problem.horizon if len(values) > 1 else 1, problem.n_states * problem.n_actions))
         table[:, np.arange(last) % table.shape[1]] = values[:, first]
         return replace(problem, rewards=table.reshape(-1, problem.n_states, problem.n_actions))

@@ -197,9 +197,8 @@ def inspect(
         raise InvalidProblemError(
             "inspect plays; what a log has seen is in its table, and certify says what is missing"
         )
-    with closing(
-        open_environment(as_gymnasium(opened) if isinstance(opened, FiniteMDP) else opened, 1, MOST_STATES)
-    ) as env:
+    world = as_gymnasium(opened) if isinstance(opened, FiniteMDP) else opened
+    with closing(open_environment(world, 1, MOST_STATES)) as env:
         seen = observe(env, seconds=seconds, episodes=limit, seed=entropy)
         spaces, states = _spaces(env, len(seen.states))
         notes = Notes(seen, limit=env.time_limit, listed=None if states is None else states.size)
@@ -243,8 +242,7 @@ def _open(file: ProblemFile) -> Any:
 
 def _spaces(environment: Environment, states: int) -> tuple[list[Finding], FiniteSpace | None]:
     """Return what is to be said about the spaces, and that of the observations, if they can be listed."""
-    env = environment.env
-    space = env.single_observation_space if environment.vector else env.observation_space
+    space = environment.single_observation_space
     found = finite(space)
     found = found if found is not None and found.listable else None
     listed = "not finite or too many to list" if found is None else f"{found.size:,} elements"

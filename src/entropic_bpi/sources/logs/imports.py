@@ -17,6 +17,7 @@ from entropic_bpi.sources.logs.labels import AllStates
 from entropic_bpi.sources.logs.lines import LogLines
 from entropic_bpi.sources.logs.tables import hashable, json_rows
 from entropic_bpi.sources.spaces import FiniteSpace, listed
+from entropic_bpi.tools.checks import refuse_for
 from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
 
@@ -251,15 +252,14 @@ def _sb3_steps(buffer: Any) -> Iterator[Steps]:
         arrays = {role: getattr(buffer, name) for role, name in _OBSERVED.items() if role != "next_state"}
     except (AttributeError, TypeError):
         raise InvalidProblemError(f"buffer must be a ReplayBuffer of Stable-Baselines3, got {shown(buffer)}") from None
-    for words, is_so in {
+    unusable = {
         "has dictionaries of observations, which are not supported": isinstance(arrays["state"], Mapping),
         "does not tell ends from time limits: make it with handle_timeout_termination=True": not has_timeouts,
         "has no next_observations: make it with optimize_memory_usage=False": following is None,
         "is full, and the beginnings of its oldest episodes may be overwritten: make it with a larger buffer_size": full,
         "is empty": not count,
-    }.items():
-        if is_so:
-            raise InvalidProblemError(f"buffer {words}")
+    }
+    refuse_for(unusable, "buffer ")
     for env in range(dones.shape[1]):
         ended, cut = dones[:count, env].astype(bool), timeouts[:count, env].astype(bool)
         terminated, cut = ended & ~cut, ended & cut

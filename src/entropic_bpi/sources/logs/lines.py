@@ -284,9 +284,8 @@ class Projection:
         log, problem = self.log, self.problem
         key, where = log._used(False, self.horizon, self.last_ends, "0.0" if problem.random_rewards else "reward")
         previous = f"coalesce(previous, {len(log.states) + 1})"
-        step, state, action, successor, paid, before, times = log._arrays(
-            f"SELECT {key}, {previous}, count(*) FROM log WHERE {where} GROUP BY ALL"
-        )
+        seen = log._arrays(f"SELECT {key}, {previous}, count(*) FROM log WHERE {where} GROUP BY ALL")
+        step, state, action, successor, paid, before, times = seen
         numbers = (step, self.state[state], self.action[action], self.state[successor], paid, self.state[before])
         visits = zip(*(column.tolist() for column in numbers), strict=True)
         least = f"CASE WHEN {WHOLE} THEN 0 ELSE {problem.possible_rewards[0]!r} * ({{horizon}} - count(*)) END"
