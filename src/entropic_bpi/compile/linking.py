@@ -19,13 +19,13 @@ from numba._dynfunc import make_function
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler import Compiler, Flags
 from numba.core.compiler_machinery import LoweringPass, register_pass
-from numba.core.lowering import Lower
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
 from numba.core.types.misc import unliteral
 from numba.core.typing.context import Context
 
-from entropic_bpi.compile.records import is_record, register_record  # noqa: F401 (for the decorators)
+from entropic_bpi.compile.lowering import KernelLower
+from entropic_bpi.compile.records import register_record  # noqa: F401 (for the decorators)
 
 # An entry with more functions is large.
 _MANY_FUNCTIONS = 30
@@ -138,20 +138,10 @@ class EntryCompiler(_Compiler):
         return super().define_pipelines()
 
 
-class _Lower(Lower):
-    """Numba's translation into LLVM's language, which is told that records do not change: nothing else points into them."""
-
-    def setup_function(self, fndesc: Any) -> None:
-        super().setup_function(fndesc)
-        for argument in self.function.args:
-            if is_record(argument.type):
-                argument.add_attribute("noalias")
-
-
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _Lowering(NativeLowering):
     _name = "entropic_bpi_lowering"
-    lowering_class = _Lower
+    lowering_class = KernelLower
 
 
 @register_pass(mutates_CFG=False, analysis_only=True)

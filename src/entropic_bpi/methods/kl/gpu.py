@@ -17,9 +17,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import float64, int64, prange
+from numba import float64, int64
 
-from entropic_bpi.compile.decorators import parallel
 from entropic_bpi.compile.gpu import THREADS, check_gpu, check_room, config, cuda, resident_blocks
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl import states as kl
@@ -62,16 +61,7 @@ class _ActionTable(NamedTuple):
 def _received(table: _ActionTable) -> np.ndarray:
     """A new table of actions, when the one that was sent has arrived."""
     table.arrived.synchronize()
-    wide = np.empty(table.pinned.shape, dtype=np.int64)
-    _widen(table.pinned, wide)
-    return wide
-
-
-@parallel
-def _widen(narrow: np.ndarray, wide: np.ndarray) -> None:
-    for h in prange(wide.shape[0]):
-        for s in range(wide.shape[1]):
-            wide[h, s] = narrow[h, s]
+    return table.pinned.astype(np.int64)
 
 
 @cache

@@ -203,8 +203,8 @@ class KL:
         return claim
 
     def _plan_into(self, optimism: Any, plans: Any, rules: PlanConstants, arrays: CountArrays, round: int) -> Any:
-        plan, parts = (plans_of._plan_large, _PARTS) if self.large else (plans_of._plan_small, 1)
-        scratch = new_scratch(rules, self.problem.n_actions, parts)
+        plan: Any = plans_of._plan_large if self.large else plans_of._plan_small
+        scratch = new_scratch(rules, self.problem.n_actions, _PARTS if self.large else 1)
         return plan(self.frame, rules, arrays, optimism, *plans, scratch, round)
 
     def _inputs(self, rules: PlanConstants, arrays: CountArrays) -> Inputs:
