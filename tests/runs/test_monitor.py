@@ -67,7 +67,7 @@ def test_the_balls_are_those_of_the_certificate():
     for row in np.unique(seen.rows):
         before = np.zeros(3, dtype=int)
         before[seen.successors[seen.rows == row]] = seen.times[seen.rows == row]
-        xi = evidence._rows[row].xi
+        xi = evidence._radii.get(row)
         assert (xi is not None) == claim.problem.at_risk[row]
         if xi is not None:
             assert xi == pytest.approx(radius(claim.problem, before), rel=1e-10)

@@ -58,8 +58,7 @@ def test_a_row_is_a_ball_and_its_pairs_count_together():
     evidence.log_e()
     assert evidence.rows == len(sequences) == problem.rows_at_risk
     by_ball = {
-        int(balls.of_pair[row]): (evidence._rows[row].xi, evidence._log_e[0, i])
-        for i, row in enumerate(evidence._balls)
+        int(balls.of_pair[row]): (evidence._radii[row], evidence._log_e[0, i]) for i, row in enumerate(evidence._balls)
     }
     for ball, sequence in sequences.items():
         pair = int(np.flatnonzero(balls.of_pair == ball)[0])

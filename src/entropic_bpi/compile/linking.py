@@ -78,7 +78,7 @@ class EntryLibrary(JITCodeLibrary):
 class _SharedFlags(Flags):
     """Options of which equal ones are one object: Numba looks them up with every operation that it types."""
 
-    _known: ClassVar[list[_SharedFlags]] = []
+    _known: ClassVar[dict[Flags, _SharedFlags]] = {}
 
     @cached_property
     def _hash(self) -> int:
@@ -88,11 +88,7 @@ class _SharedFlags(Flags):
         return self._hash
 
     def copy(self) -> _SharedFlags:
-        for known in self._known:
-            if known == self:
-                return known
-        self._known.append(_SharedFlags(self))
-        return self._known[-1]
+        return self._known.setdefault(Flags(self), _SharedFlags(self))
 
 
 class _Typing(Context):
@@ -101,11 +97,6 @@ class _Typing(Context):
     def __init__(self, usual: Context) -> None:
         vars(self).update(vars(usual))
         self._known: dict[Any, Any] = {}
-
-    @classmethod
-    @cache
-    def of(cls, usual: Context) -> _Typing:
-        return cls(usual)
 
     def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
         if kws or not isinstance(getattr(func, "typing_key", None), BuiltinFunctionType):
@@ -116,9 +107,12 @@ class _Typing(Context):
         return self._known[key]
 
 
+_typing_of = cache(_Typing)  # one for each of Numba's
+
+
 class _Compiler(Compiler):
     def __init__(self, typing: Any, *arguments: Any) -> None:
-        super().__init__(typing if isinstance(typing, _Typing) else _Typing.of(typing), *arguments)
+        super().__init__(typing if isinstance(typing, _Typing) else _typing_of(typing), *arguments)
         self.state.flags = _SharedFlags(self.state.flags)
 
     def define_pipelines(self) -> Any:

@@ -15,6 +15,9 @@ from numba.core.lowering import Lower
 
 from entropic_bpi.compile.records import is_record
 
+# Where the instructions that read or write an element have its index.
+_INDEX = {"getitem": "index", "static_getitem": "index_var", ir.SetItem: "index", ir.StaticSetItem: "index_var"}
+
 
 class KernelLower(Lower):
     """Numba's translation, which is told that records do not change: nothing else points into them."""
@@ -26,26 +29,24 @@ class KernelLower(Lower):
                 argument.add_attribute("noalias")
 
     def lower_expr(self, resty: Any, expr: Any) -> Any:
-        index = {"getitem": "index", "static_getitem": "index_var"}.get(expr.op)
-        found = None if index is None else self._element(expr.value, getattr(expr, index))
-        if found is None:
+        if (found := self._element(expr, expr.op, "value")) is None:
             return super().lower_expr(resty, expr)
         address, dtype = found
         return self.context.cast(self.builder, self.context.unpack_value(self.builder, dtype, address), dtype, resty)
 
     def lower_inst(self, inst: Any) -> Any:
-        index = {ir.SetItem: "index", ir.StaticSetItem: "index_var"}.get(type(inst))
-        found = None if index is None else self._element(inst.target, getattr(inst, index))
-        if found is None:
+        if (found := self._element(inst, type(inst), "target")) is None:
             return super().lower_inst(inst)
         (address, dtype), value = found, inst.value.name
         value = self.context.cast(self.builder, self.loadvar(value), self.typeof(value), dtype)
         return self.context.pack_value(self.builder, dtype, value, address)
 
-    def _element(self, array: Any, index: Any) -> Any:
+    def _element(self, inst: Any, form: Any, target: str) -> Any:
         """The address and the type of an element, or None if Numba has to find what is meant."""
-        builder, kind = self.builder, self.typeof(array.name)
-        number: Any = None if index is None else self.typeof(index.name)
+        if form not in _INDEX or (index := getattr(inst, _INDEX[form])) is None:
+            return None
+        builder, array = self.builder, getattr(inst, target)
+        kind, number = self.typeof(array.name), self.typeof(index.name)
         numbers = number.types if hasattr(number, "types") else (number,)
         plain = isinstance(kind, types.Array) and kind.layout == "C" and kind.aligned and len(numbers) == kind.ndim
         plain = plain and isinstance(kind.dtype, (types.Number, types.Boolean)) and not self.context.enable_boundscheck

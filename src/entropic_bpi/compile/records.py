@@ -25,16 +25,12 @@ class _Fields(ir.LiteralStructType):  # type: ignore[misc]
 
 
 class Record(types.Type):
-    """The type of a record: its class and the types of its fields, in whose place its name has a digest of them."""
+    """The type of a record: its class and the types of its fields, of both of which its name has a digest."""
 
     def __init__(self, instance_class: Any, fields: tuple[Any, ...]) -> None:
         self.instance_class, self.fields = instance_class, fields
-        digest = hashlib.sha256(", ".join(map(str, fields)).encode()).hexdigest()[:16]
-        super().__init__(name=f"{instance_class.__name__}_{digest}")
-
-    @property
-    def key(self) -> Any:
-        return self.instance_class, self.fields
+        told = instance_class.__module__, instance_class.__qualname__, instance_class._fields, *fields
+        super().__init__(f"{instance_class.__name__}_{hashlib.sha256(str(told).encode()).hexdigest()[:16]}")
 
     def index(self, name: str) -> int:
         return self.instance_class._fields.index(name)

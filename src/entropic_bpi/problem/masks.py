@@ -88,8 +88,8 @@ def masks_of(
     if callable(declared):
         table = np.zeros((len(labels), n_actions), dtype=bool)
         for s, label in enumerate(labels):
-            actions = ask("allowed", lambda state: list(declared(state)), label)
-            numbers = {index(action): action for action in reversed(actions)}  # the first wrong one is named
+            # The first that is no action comes last, and is named.
+            numbers = {index(a): a for a in reversed(ask("allowed", lambda state: list(declared(state)), label))}
             if min(numbers, default=-1) < 0:
                 wrong = f"{shown(numbers[min(numbers)])}, which is no action" if numbers else "no action"
                 raise InvalidProblemError(f"allowed({shown(label)}) returned {wrong}: it must return allowed actions")

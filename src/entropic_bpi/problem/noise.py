@@ -215,9 +215,8 @@ class Balls:
         self.ball_of_cell, label = np.nonzero(is_cell)
         self.cells = len(label)
         coarser_than = [np.flatnonzero(feeds & ~one_class) for feeds in self.refines]
-        fed = [coarser_than[ball] for ball in self.ball_of_cell]
-        self.giver = np.repeat(np.arange(self.cells), np.array([len(balls) for balls in fed], dtype=np.int64))
-        coarser = np.concatenate([np.empty(0, dtype=np.int64), *fed])
+        fed = [(cell, coarser) for cell, ball in enumerate(self.ball_of_cell) for coarser in coarser_than[ball]]
+        self.giver, coarser = np.array(fed, dtype=np.int64).reshape(-1, 2).T
         self.taker = number[coarser, first_of[coarser, label[self.giver]]]
         self.rows = np.flatnonzero(~one_class[self.of_pair])
         self.row, at = slots_of(slots, self.rows)

@@ -107,9 +107,8 @@ def _changes(problem: Problem, test: DriftTest) -> Iterator[str]:
 
 
 def _arrival(problem: Problem, previous: int) -> str:
-    if previous == BEFORE_THE_FIRST:
-        return "at the start"
-    return f"when reached from state {problem.state_names[previous]!r}"
+    states = problem.state_names
+    return "at the start" if previous == BEFORE_THE_FIRST else f"when reached from state {states[previous]!r}"
 
 
 def value_lower_bound(tests: AssumptionTests) -> float:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from entropic_bpi.runs.appraisal import Appraisal
+from entropic_bpi.runs.appraisal.measures import Measure
 from entropic_bpi.show.words import Rounding, few, name, probability, signed, with_unit
-
-if TYPE_CHECKING:
-    from entropic_bpi.runs.appraisal import Appraisal
-    from entropic_bpi.runs.appraisal.measures import Measure
 
 # More episodes than so many times those that there are: no number is worth saying.
 _MOST_TIMES = 10_000

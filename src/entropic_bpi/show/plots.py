@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 
+from entropic_bpi.certificate.certificate import Certificate
+from entropic_bpi.model.frontier import Front
+from entropic_bpi.runs.appraisal import Appraisal
 from entropic_bpi.show.choices import seen_to_reach
 from entropic_bpi.show.decisions import drawn_band
 from entropic_bpi.show.figures import COLOURS, new_figure, one_plot, plain_numbers, save, tidy
 from entropic_bpi.show.words import Rounding, name, number, probability, unit_of
 from entropic_bpi.tools.text import drawable
-
-if TYPE_CHECKING:
-    from entropic_bpi.certificate.certificate import Certificate
-    from entropic_bpi.model.frontier import Front
-    from entropic_bpi.runs.appraisal import Appraisal
 
 __all__ = ["COLOURS", "evidence", "front", "grid", "interval", "new_figure", "plain_numbers"]
 __all__ += ["policy", "save", "spectrum", "tidy"]

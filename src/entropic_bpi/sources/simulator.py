@@ -156,9 +156,8 @@ class Simulator:
 
     def play(self, behaviour: Behaviour, episodes: int, into: Counts, round: int = 0) -> None:
         """Play ``episodes`` episodes of one behaviour and add them to the counts; the generator knows the round."""
-        states = self.frame.n_states
         # Each transition moves an episode, and each is different.
-        most = self.frame.steps * min(episodes, 2 * states * self._widest)
-        flows, visitors = np.empty((3, most), dtype=np.int64), np.zeros((2, 2, states), dtype=np.int64)
+        most = self.frame.steps * min(episodes, 2 * self.frame.n_states * self._widest)
+        flows, visitors = np.empty((3, most), dtype=np.int64), np.zeros((2, 2, self.frame.n_states), dtype=np.int64)
         size = _split_episodes(self.kernel, self.frame, behaviour, episodes, self.rng, visitors, flows)
         into.add(Transitions(*flows[:, :size]), episodes)

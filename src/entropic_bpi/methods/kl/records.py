@@ -6,16 +6,14 @@ The last column of every ``(.., S + 1)`` array stands for "some state not seen y
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from entropic_bpi.compile.decorators import by_pointer
 from entropic_bpi.problem.counts import CountArrays
+from entropic_bpi.problem.noise import Balls
 from entropic_bpi.problem.rows import Frame
-
-if TYPE_CHECKING:
-    from entropic_bpi.problem.noise import Balls
 
 MAX_SHARED = 3
 

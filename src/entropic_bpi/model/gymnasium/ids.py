@@ -41,9 +41,7 @@ def _in_file(path: str, name: str) -> Any:
     if not file.is_file():
         raise InvalidProblemError(f"no such file: {file}")
     # Under a name of its own, so that its source can be found and no other module is replaced.
-    spec = spec_from_file_location(f"_environments_in_{file.stem}", file)
-    assert spec is not None
-    assert spec.loader is not None
+    spec: Any = spec_from_file_location(f"_environments_in_{file.stem}", file)
     module = sys.modules[spec.name] = module_from_spec(spec)
     sys.path.insert(0, str(file.parent))  # for what it imports from beside it
     try:

@@ -329,8 +329,9 @@ class Notes:
             cost = f"1,000 episodes of {horizon:,} steps take {1000 * horizon / rate:.2g} s or less"
             yield Finding("speed", f"{rate:,.0f} steps per second", cost)
             plan = 64 * horizon * (len(seen.states) + 1) * seen.n_actions / 2**20
-            size = f"{horizon:,} steps, {len(seen.states):,} states"
-            yield Finding("memory", f"at least {plan:.2g} MiB for a plan", size)
+            yield Finding(
+                "memory", f"at least {plan:.2g} MiB for a plan", f"{horizon:,} steps, {len(seen.states):,} states"
+            )
 
 
 def _ranges_of_returns(seen: Observed, steps: int) -> list[tuple[float, float]]:

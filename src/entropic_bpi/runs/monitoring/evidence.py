@@ -101,11 +101,10 @@ class Outcome:
 
 @dataclass
 class _Row:
-    """The outcomes of a row; how many are possible and declared to exist at most; the radius of its ball, if it has one."""
+    """The outcomes of a row, and how many are possible and declared to exist at most."""
 
     sizes: tuple[int, int]
     outcomes: list[Outcome] = field(default_factory=list)
-    xi: float | None = None
 
     def counts(self, period: int = 0) -> tuple[np.ndarray, np.ndarray]:
         return np.array([o.before for o in self.outcomes]), np.array([o.since[period] for o in self.outcomes])
@@ -126,6 +125,7 @@ class RowEvidence:
     def __init__(self, problem: Problem, transitions: Transitions) -> None:
         counts = Counts.of(problem, transitions, 0)
         self.problem, self._rows, self._arrays = problem, dict[int, _Row](), counts.arrays
+        self._radii: dict[int, float] = {}  # of the rows that have a ball
         self._paid = problem.black_box_rewards and not problem.random_rewards
         arrays, self._stands_for = counts.arrays, np.arange(problem.n_rows)
         if problem.balls is not None:
@@ -143,8 +143,8 @@ class RowEvidence:
                 entry.outcomes.append(Outcome(int(arrays.successor[at]), low, high, int(arrays.tally[at])))
             if problem.at_risk[row]:
                 before, _ = entry.counts()
-                entry.xi = (union + float(mixture_radius(before, *entry.sizes))) / int(before.sum())
-        self._balls = [row for row, entry in self._rows.items() if entry.xi is not None]
+                self._radii[row] = (union + float(mixture_radius(before, *entry.sizes))) / int(before.sum())
+        self._balls = list(self._radii)
         self._column = {row: i for i, row in enumerate(self._balls)}
         # Logarithms of the e-values in each period, NaN where they are not computed yet.
         self.rows, self._log_e = len(self._balls), np.zeros((PERIODS, len(self._balls)))
@@ -232,9 +232,8 @@ class RowEvidence:
             return 0.0
         for i in np.flatnonzero(np.isnan(self._log_e[period])):
             entry = self._rows[self._balls[i]]
-            assert entry.xi is not None
             before, since = entry.counts(period)
-            e = float(log_e_value(before, since, entry.xi, *entry.sizes)) if since.any() else 0.0
+            e = float(log_e_value(before, since, self._radii[self._balls[i]], *entry.sizes)) if since.any() else 0.0
             self._log_e[period, i] = -math.inf if math.isnan(e) else e
         logs = self._log_e[period] - math.log(self.rows)
         with np.errstate(divide="ignore"):
@@ -249,12 +248,11 @@ class RowEvidence:
 
     def compared(self, row: int, period: int) -> tuple[Outcome, tuple[float, float], float]:
         """The outcome of a row that speaks most: what the ball allows as its probability, and its share in a period."""
-        entry, (before, since) = self._rows[row], self._rows[row].counts(period)
-        assert entry.xi is not None
+        entry, xi, (before, since) = self._rows[row], self._radii[row], self._rows[row].counts(period)
         size, shares, ranges = len(before) + 1, since / since.sum(), []
         tally, scratch = np.append(before, 0), np.empty((2, size))  # with room for what was never seen
         for f in np.eye(size)[:-1]:
-            ends = [kl_extreme(tally, f, size, tally.sum(), entry.xi, sign, 1e-9, scratch) for sign in (-1.0, 1.0)]
+            ends = [kl_extreme(tally, f, size, tally.sum(), xi, sign, 1e-9, scratch) for sign in (-1.0, 1.0)]
             ranges.append((max(0.0, float(ends[0])), min(1.0, float(ends[1]))))
         beyond = [max(low - share, share - high) for (low, high), share in zip(ranges, shares, strict=True)]
         j = int(np.argmax(beyond))

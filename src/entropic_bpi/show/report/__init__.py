@@ -9,14 +9,12 @@ content security policy allows the page its own few lines of script and nothing 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.tools.checks import check_path
 from entropic_bpi.tools.files import write_text_atomically
-
-if TYPE_CHECKING:
-    from entropic_bpi.certificate.certificate import Certificate
-    from entropic_bpi.verification import Verification
+from entropic_bpi.verification import Verification
 
 __all__ = ["statement", "summary_html", "write"]
 
