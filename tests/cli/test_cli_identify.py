@@ -233,7 +233,7 @@ def test_of_two_runs_into_one_folder_the_second_fails_at_once(tmp_path):
     finally:
         first.kill()
         first.communicate()
-    (tmp_path / "run" / "checkpoint.npz").unlink(missing_ok=True)
+    (tmp_path / "run" / "checkpoint.bin").unlink(missing_ok=True)
     assert invoke(*BRIDGE, "--out", tmp_path / "run").exit_code == 0
     assert set(contents(tmp_path / "run")) == FILES
 
