@@ -17,8 +17,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import float64, int64
+from numba import float64, int64, prange
 
+from entropic_bpi.compile.decorators import parallel
 from entropic_bpi.compile.gpu import THREADS, check_gpu, check_room, config, cuda, resident_blocks
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.kl import states as kl
@@ -59,9 +60,18 @@ class _ActionTable(NamedTuple):
 
 
 def _received(table: _ActionTable) -> np.ndarray:
-    """A new table of actions, when the one that was sent has arrived."""
+    """Wait for the table of actions that was sent, and return a new table with its values."""
     table.arrived.synchronize()
-    return table.pinned.astype(np.int64)
+    wide = np.empty(table.pinned.shape, dtype=np.int64)
+    _widen(table.pinned, wide)
+    return wide
+
+
+@parallel
+def _widen(narrow: np.ndarray, wide: np.ndarray) -> None:
+    """Copy actions of one byte to 64-bit integers, on all cores: most of the time is spent on new pages of memory."""
+    for h in prange(len(wide)):
+        wide[h] = narrow[h]
 
 
 @cache
