@@ -138,7 +138,7 @@ def check_numbers(kind, many):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_numbers_of_the_verifier_pass_the_checks_of_the_proofs(kind):
-    check_numbers(kind, 2)
+    check_numbers(kind, 1)
 
 
 @pytest.mark.slow

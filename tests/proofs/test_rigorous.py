@@ -200,7 +200,10 @@ def test_doubles_are_rounded_outwards(x, y):
         assert above <= math.nextafter(math.nextafter(below, math.inf), math.inf)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, evar_of_random_rewards, noise])
+@pytest.mark.parametrize(
+    "kind",
+    [*KINDS[::2], evar_of_random_rewards, noise, *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1::2])],
+)
 def test_no_ball_is_rounded_and_no_comparison_is_uncertain(kind, monkeypatch):
     for claim in islice(honest(kind), 1):
         content = content_of(claim)

@@ -1,5 +1,6 @@
 """The monitor: its e-values against plain versions, its level with laws at the edge of the balls, its power, its files."""
 
+import functools
 import json
 import math
 
@@ -273,6 +274,7 @@ def test_an_unchanged_world_gives_no_evidence():
 # -- what is excluded, and what is not an episode ------------------------------------------------------------------------
 
 
+@functools.cache
 def bridge_claim(**options):
     bridge = eb.instances.risky_bridge(horizon=5)
     goal = {"beta": -1.0, "eps": 0.5, "delta": 0.1, "seed": 1, "max_episodes": 300}
@@ -348,6 +350,7 @@ class Lamp(gymnasium.Env):
         return self.on, paid, bool(self.np_random.random() < self.broken), False, {}
 
 
+@functools.cache
 def lamp_claim(**options):
     goal = {
         "beta": -0.5,

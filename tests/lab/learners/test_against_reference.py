@@ -7,7 +7,7 @@ from reference import learners as reference
 import entropic_bpi as eb
 from entropic_bpi.lab.learners import run
 
-EPISODES = 2000
+EPISODES = 1200
 # Small scales let every learner leave its clip within the test.
 CASES = [
     ("rsvi", 0.05, {}),
