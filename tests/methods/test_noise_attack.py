@@ -50,6 +50,8 @@ def violations(seeds, rounds=40, change=None, reach=None):
             if found is None:
                 break
             for claim in claims:
+                if claim.test == "boxes":  # whose cuts are of one law for all steps
+                    found = adversary.attack(policy, objective, np.random.default_rng(seed), rounds, constant=True)
                 stated = {"gap": claim.gap, "upper": claim.upper, "lower": -claim.lower}[name]
                 if np.isfinite(stated):
                     worst = max(worst, (found - stated) / scale)
