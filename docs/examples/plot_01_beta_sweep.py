@@ -18,8 +18,8 @@ betas = np.linspace(-3, 5, 401)
 solutions = [eb.solve(bridge, beta) for beta in betas]
 
 # %%
-# Two policies are the same here if their returns have the same law: what a policy would do in places that it never
-# reaches does not matter.
+# Two policies count as the same if their returns have the same law, because actions in states that a policy never reaches
+# do not matter.
 
 laws = [eb.return_law(bridge, solution.policy) for solution in solutions]
 

@@ -1,16 +1,16 @@
 r"""
-Tilting: the world as a risk-averse agent sees it
-=================================================
+Tilting: the law that a risk-averse agent optimises
+===================================================
 
-The entropic value of a policy is a mean under another law of trajectories, minus a price for the change of law:
+The entropic value of a policy is a mean under another law of trajectories, minus a penalty for the change of law:
 
 .. math:: V = \mathbb E_{P_\beta}[G] - \tfrac1\beta\,\mathrm{KL}(P_\beta, P), \qquad
    \frac{dP_\beta}{dP} \propto e^{\beta G}.
 
-``eb.tilted`` gives the dynamics that have the law :math:`P_\beta`. For :math:`\beta<0` bad luck is more likely in it, for
-:math:`\beta>0` good luck. The more it differs from the true one, measured by :math:`\chi^2`, the rarer are the
-episodes that decide about the value. The policy is the best one on average on the lake of the tutorial, where the goal
-pays 1 and a hole costs 1.
+``eb.tilted`` returns the dynamics that have the law :math:`P_\beta`. Compared with the true law, bad outcomes are more
+likely for :math:`\beta<0`, and good outcomes for :math:`\beta>0`. The more it differs from the true law, measured by
+:math:`\chi^2`, the rarer are the episodes that determine the value. The policy of this example has the best mean on the
+lake of the tutorial, where the goal pays 1 and a hole costs 1.
 """
 
 import numpy as np
@@ -34,7 +34,7 @@ axes.legend(frameon=False, fontsize="small")
 plots.tidy(axes)
 
 # %%
-# The identity above, at β = 1, from the two laws of the return (they carry all that is tilted):
+# The identity above at β = 1, computed from the two laws of the return, which are enough for it:
 
 true = eb.return_law(lake, policy)
 seen = eb.return_law(eb.tilted(lake, policy, 1.0), policy)

@@ -1,11 +1,10 @@
 """
-What the best policies do: laws of the return
-=============================================
+Laws of the return of the best policies
+=======================================
 
-A risk parameter is hard to feel. The law of the return is not: here are the returns of the policies that are optimal
-for four values of β on the risky bridge, with their means, and the value that each β gives to its own policy. From careful
-to reckless: a sure 1; mostly 2, sometimes nothing; a gamble with a lower mean; and a chance of less than one in a hundred
-to win 5.
+The law of the return is easier to understand than a risk parameter. The figure shows the laws for the policies that are
+optimal for four values of β on the risky bridge, with their means and values. With growing β, the return is 1 for certain;
+usually 2 and sometimes 0; a gamble with a lower mean; and 5 with a probability of less than 1 %.
 """
 
 import entropic_bpi as eb

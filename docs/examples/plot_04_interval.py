@@ -2,10 +2,9 @@
 The certified interval shrinks
 ==============================
 
-At every plan ``identify`` knows a lower bound of what its candidate policy is worth and an upper bound of what any policy
-is worth. Both hold at all times together, so it may look as often as it likes and stop when the certified gap reaches ε.
-The gap is smaller than the width of the
-interval, because it bounds the difference of two values directly.
+At every plan ``identify`` computes a lower bound on the value of its candidate policy and an upper bound on the value of
+every policy. Both hold at all times together, so the run may test after every plan and stop when the certified gap reaches
+ε. The gap is smaller than the width of the interval, because it bounds the difference of two values directly.
 """
 
 import entropic_bpi as eb
@@ -16,7 +15,7 @@ result = eb.identify(bridge, beta=1.0, eps=0.1, delta=0.1, successors="model", s
 figure = plots.interval(result.history, eps=0.1, delta=0.1)
 
 # %%
-# The truth, which the learner does not know, was inside all the time:
+# The best value, which the learner does not know, was in the interval at every plan:
 
 true = eb.solve(bridge, 1.0).value
 claim = result.certificate

@@ -2,10 +2,10 @@
 Regret of published learners
 ============================
 
-The regret is the sum of what the policies played lose against the best one, each loss computed exactly. Here are 10⁷
-episodes at β = 2, Figure 6 of the paper, drawn from the table that is kept with this documentation: left on the paper's
-linear axes, then on logarithmic ones, then per episode. Entropic-BPI is there twice: with the bonus that its paper prints,
-and with the machine-checked one. All learners have their published constants.
+The regret is the sum of the losses of the played policies compared with the best policy; each loss is computed exactly. The
+figure shows 10⁷ episodes at β = 2, Figure 6 of the paper, drawn from a table in this documentation: on the paper's linear
+axes, on logarithmic axes, and per episode. Entropic-BPI is shown twice, with the bonus that its paper prints and with the
+machine-checked one. All learners have their published constants.
 """
 
 import entropic_bpi as eb
@@ -22,7 +22,7 @@ for bonus in (regret.PRINTED, regret.CHECKED):
         print(f"{regret.NAMES[bonus]}: {check}")
 
 # %%
-# A run of your own takes about a second for a million episodes:
+# Your own runs take a few seconds for a million episodes:
 
 bridge = eb.instances.risky_bridge(horizon=7)
 for constants in ("printed", "verified"):

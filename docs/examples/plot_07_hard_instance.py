@@ -2,9 +2,9 @@ r"""
 A hard instance, and how hard it is
 ===================================
 
-The lower bound is proved with a needle in a haystack. An agent leaves the waiting state at one of several steps, walks
-down a tree, and decides at a leaf. One single combination of step, leaf and action leads to the good state a little more
-often than all the others, and only trying it out can show that.
+The lower bound is proved with the following instance. An agent leaves the waiting state at one of several steps, walks
+down a tree, and decides at a leaf. One combination of step, leaf and action leads to the good state slightly more often
+than all the others, and only trying it can show that.
 """
 
 import numpy as np
@@ -48,9 +48,9 @@ axes.axis("off")
 axes.set_title("The hard instance with 10 states and 2 actions", fontsize="medium")
 
 # %%
-# Episodes until the default method certifies a policy of :math:`M_0`, the instance without the needle, against the lower
-# bound. Both grow like :math:`\varepsilon^{-2}`. The machine-checked constant 1/5000 is far from what the same proof gives
-# before rounding.
+# Episodes until the default method certifies a policy of :math:`M_0`, the instance without a special combination, and
+# the lower bound. Both grow like :math:`\varepsilon^{-2}`. The machine-checked constant 1/5000 is far from what the same
+# proof gives before rounding.
 
 limits = largest_eps(shape.paid_steps, beta) * np.geomspace(0.1, 0.999, 7)
 instances = {eps: eb.instances.hard_instance(**sizes, beta=beta, eps=eps) for eps in limits}

@@ -2,10 +2,10 @@ r"""
 Lower and upper bounds over β and ε
 ===================================
 
-What every algorithm needs on the hard instances, and within what the paper's algorithm stops on any model of the same
-size. In their leading term both are of the order :math:`V_G\,SAH\log(1/\delta)/(e^{|\beta|\varepsilon}-1)^2`; their
-constants are far apart, so a picture on logarithmic axes must be tall. The lower bound exists only where condition A
-allows the instances.
+The figure shows how many episodes every algorithm needs on the hard instances, and within how many the paper's algorithm
+stops on any model of the same size. In their leading term both are of the order
+:math:`V_G\,SAH\log(1/\delta)/(e^{|\beta|\varepsilon}-1)^2`; their constants are far apart. The lower bound exists only where
+condition A allows the instances.
 """
 
 import numpy as np

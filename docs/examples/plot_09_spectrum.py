@@ -2,8 +2,8 @@
 All risk levels from one run
 ============================
 
-The event behind the KL method is about transitions and not about β. So the episodes of one run, made for one β, certify a
-policy for every other: with probability at least 0.9 the whole band below is true, for all β at once. ``entropic-bpi
+The event behind the KL method is about transitions and not about β. Therefore the episodes of one run, made for one β,
+certify a policy for every other β. With probability at least 0.9 the whole band is true, for all β at once. ``entropic-bpi
 certify RUN`` draws the same from a saved run.
 """
 
@@ -19,7 +19,7 @@ claims = [eb.certify(result, beta=beta) for beta in betas]
 print(result.episodes, "episodes")
 
 # %%
-# Policies are numbered by what they do in the model; here it is at hand, so their exact values tell them apart.
+# Policies are numbered by their behaviour in the model. The model is known here, so exact values distinguish them.
 
 values = [tuple(np.round([eb.evaluate(bridge, claim.policy, b).value for b in (-1, 1)], 9)) for claim in claims]
 figure = plots.spectrum(claims, [sorted(set(values)).index(value) for value in values])

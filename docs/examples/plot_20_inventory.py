@@ -2,12 +2,12 @@ r"""
 An inventory with uncertain demand and uncertain prices
 =======================================================
 
-**The question.** A shop orders up to two items in the evening, for a unit each, and has room for three. Next day up to
-three customers come, and the market sets the price: 1, 2 or 4. What is left costs 0.2 for the night. The shop runs for
-six days and would rather not depend on luck: risk parameter :math:`\beta=-0.2`. How much should it order?
+**The question.** A shop orders up to two items in the evening, for one unit of money each, and has room for three. The next
+day up to three customers come, and the market sets the price: 1, 2 or 4. Each item that is left costs 0.2 for the night.
+The shop runs for six days and is risk-averse, with :math:`\beta=-0.2`. How much should it order?
 
-**The environment.** The state is the stock. A day's reward depends on the price, which the stock does not tell: rewards are
-random.
+**The environment.** The state is the stock. The reward of a day depends on the price, which is not part of the
+state, so rewards are random.
 """
 
 import gymnasium
@@ -39,8 +39,8 @@ class Shop(gymnasium.Env):
 
 
 # %%
-# **One call.** Declared is what the shop knows without any data: it cannot have more in the evening than in the
-# morning, and a day earns between -2.6 and 12.
+# **One call.** The shop declares what it knows without any data: it cannot have more items in the evening than in the
+# morning, and the reward of a day is between -2.6 and 12.
 
 result = eb.identify(
     Shop(),
@@ -65,6 +65,6 @@ print(f"- and none is better than this one by more than {claim.gap:.2f}.")
 print("Assumed:", *claim.assumptions, sep="\n- ")
 
 # %%
-# **The policy.** Fill the shelf while there is time, and less towards the end.
+# **The policy.** At first the shop orders up to a stock of two items, and towards the end it orders less.
 
 figure = plots.policy(claim, ["nothing", "order 1", "order 2"])

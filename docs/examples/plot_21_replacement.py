@@ -2,9 +2,9 @@ r"""
 When to replace a machine
 =========================
 
-**The question.** A machine earns a unit a week and wears out: from 0, new, to 3. The more worn it is, the likelier it
-breaks; that costs 4, and a new one is installed. To replace it in time costs 1. At :math:`\beta=-0.5`, when should it
-be replaced?
+**The question.** A machine earns 1 a week, and its wear grows from 0 (new) to 3. The more worn it is, the more likely it
+breaks. A break costs 4, and a new machine is installed. Replacing the machine before it breaks costs 1. At
+:math:`\beta=-0.5`, when should it be replaced?
 
 **The environment.** The state is the wear.
 """
@@ -61,12 +61,12 @@ print(f"- and none is better than this one by more than {claim.gap:.2f}.")
 print(claim.assumptions[-1])
 
 # %%
-# **The policy.** Replace early, except when the end is near and a new machine would not pay any more.
+# **The policy.** The machine is replaced at a wear of 2, except in the last week, when a replacement no longer pays.
 
 figure = plots.policy(claim, ["run", "replace"])
 
 # %%
-# The same weeks answer the question for somebody else, too. Who counts on luck lets the machine run longer.
+# The same episodes answer the question for other risk levels. A risk-seeking owner lets the machine run longer.
 
 bolder = eb.certify(result, beta=0.5)
 print(f"at beta = 0.5: gap {bolder.gap:.2f}")

@@ -2,9 +2,9 @@ r"""
 When to exercise an American put
 ================================
 
-**The question.** The right to sell a share for 100, today or within eight weeks. The price moves by 5 % a week, up or
-down, with a chance that nobody knows. To wait may pay more, or nothing. A holder with :math:`\beta=-0.1` per unit of
-money: at which price should the option be exercised?
+**The question.** An American put is the right to sell a share for 100, today or within eight weeks. The price moves by 5 % a
+week, up or down, with an unknown probability. Waiting may pay more, or nothing. At :math:`\beta=-0.1` per unit of money, at
+which price should the option be exercised?
 
 **The model.** The state is the price, as the number of steps of 5 % above or below 100. To exercise ends the episode. What a
 move up or down does is known; how likely it is has to be learned.
@@ -26,8 +26,8 @@ def hold(level, action, move):
 put = eb.FiniteMDP.from_noise(range(TOP + 1), ["wait", "exercise"], [-1, 1], [0.45, 0.55], hold, horizon=8, start=START)
 
 # %%
-# **One call.** ``noise="model"`` tells the learner what a move does, not how likely it is. Every week that is waited, at any
-# price, says something about the one unknown chance.
+# **One call.** ``noise="model"`` tells the learner what a move does, not how likely it is. Every week of waiting,
+# at any price, is an observation of the one unknown probability.
 
 result = eb.identify(put, noise="model", beta=-0.1, eps=0.5, delta=0.05, seed=0)
 
@@ -42,7 +42,7 @@ print(f"- and none is better than this one by more than {claim.gap:.2f}.")
 print(claim.assumptions[-1])
 
 # %%
-# **The policy.** States are levels of the price, 6 being 100. Low prices are taken at once, and the boundary rises as
-# the end comes near. Above 100 to exercise pays nothing, and what is done there makes no difference.
+# **The policy.** States are levels of the price; level 6 is 100. At low prices the option is exercised at once, and the
+# boundary rises towards the end. Above 100 exercising pays nothing, and the action makes no difference.
 
 figure = plots.policy(claim, ["wait", "exercise"])

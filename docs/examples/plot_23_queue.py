@@ -1,10 +1,10 @@
 r"""
-Whom to let into a queue
-========================
+Admission to a queue
+====================
 
-**The question.** Customers come with probability 0.7 a minute and pay between 0.5 and 1.5 when they are let in; one is
-served with probability 0.5 a minute, and everybody who waits costs 0.15 a minute. There is room for four. At
-:math:`\beta=-1`, when should the door be closed?
+**The question.** In each minute a customer comes with probability 0.7, and pays between 0.5 and 1.5 when admitted. One
+customer is served with probability 0.5 a minute, and each customer in the queue costs 0.15 a minute. There is room for
+four. At :math:`\beta=-1`, when should the door be closed?
 
 **The environment.** The state is the length of the queue. What a customer pays is random.
 """
@@ -39,7 +39,7 @@ class Queue(gymnasium.Env):
 
 
 # %%
-# **One call.** In a minute the queue grows or shrinks by one at most.
+# **One call.** In a minute the queue grows or shrinks by at most one.
 
 result = eb.identify(
     Queue(),
@@ -64,7 +64,7 @@ print(f"- and none is better than this one by more than {claim.gap:.2f}.")
 print(claim.assumptions[-1])
 
 # %%
-# **The policy.** Who comes late in the eight minutes will hardly wait, and is welcome; earlier the door is closed while
-# somebody is there.
+# **The policy.** Later in the eight minutes every customer is admitted, because the waiting costs little. At first, the
+# door is closed while there is a customer in the queue.
 
 figure = plots.policy(claim, ["closed", "open"])
