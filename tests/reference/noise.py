@@ -1,7 +1,7 @@
 """An adversary for declared noise: random mechanics and counts, and laws inside all balls against a claim.
 
-The laws may differ from step to step, which the gap and the pair certificate allow, but not the certificate by boxes. Each
-lies in every ball of its law.
+The laws may differ from step to step, which the gap and the pair certificate allow, or be the same at every step, as boxes
+need. Each lies in every ball of its law.
 """
 
 from dataclasses import dataclass
@@ -141,7 +141,7 @@ class Adversary:
                 best, mine = best_now, new
         return best[case.start] / beta, mine[case.start] / beta
 
-    def attack(self, policy, objective, rng, rounds, constant=False):
+    def attack(self, policy, objective, rng, rounds, *, constant=False):
         """The largest ``objective(best value, policy's value)`` found; ``constant`` laws are the same at every step."""
         case, H = self.case, self.case.horizon
         K = max(case.sizes)
