@@ -81,9 +81,9 @@ def identify(
     the same kind of processor bit for bit. --max-episodes may be larger then. Without --resume a folder with a run is not
     changed.
 
-    If the environment raises an error, the run ends and the current episodes are lost. --accept-errors continues, and the
-    certificate says so. --preregister writes the settings of the run to a file before the first episode. Publish this file
-    at once: the certificate contains its SHA-256, so that a reader knows that the run was not selected among many.
+    If the environment raises an error, the run ends and the current episodes are lost. --resume --accept-errors continues,
+    and the certificate says so. --preregister writes the settings of the run to a file before the first episode. Publish
+    this file at once: the certificate contains its SHA-256, so that a reader knows that the run was not selected among many.
 
     Exit codes: 0 certified; 1 the budget was spent before the target was reached (the certificate then states the certified
     gap); 2 bad input.
@@ -122,7 +122,7 @@ def identify(
     resume
         Continue the run in --out.
     accept_errors
-        Continue after an error of the environment; the certificate says so.
+        With --resume: continue a run that ended in an error of the environment; the certificate says so.
     preregister : FILE
         Write the settings of the run to a new file before its first episode.
     quiet : --quiet, -q
