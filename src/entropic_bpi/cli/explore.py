@@ -50,6 +50,7 @@ def inspect(
     seed
         With --episodes, repeats an inspection.
     """
+    from entropic_bpi.runs.inspection import EXAMPLE_HORIZON
     from entropic_bpi.sources.opening import as_problem_file
 
     if out is not None:
@@ -78,7 +79,8 @@ def inspect(
         return Answer(facts, ("inspect", source, "--out", "problem.toml"))
     found.save(out)
     eps = f"{_SHARE * found.spread:.1g}"
-    return Answer(facts, ("forecast", out, "--accept", "all", "--beta", "-1", "--eps", eps, "--delta", "0.05"))
+    steps = () if "horizon" in declared else ("--horizon", EXAMPLE_HORIZON)
+    return Answer(facts, ("forecast", out, "--accept", "all", *steps, "--beta", "-1", "--eps", eps, "--delta", "0.05"))
 
 
 @with_options(*declarations(without=_NOT_DECLARED), *options_of(identify, only=_OF_IDENTIFY))

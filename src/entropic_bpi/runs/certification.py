@@ -20,6 +20,7 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward, EVaR, Risk, check_risk
 from entropic_bpi.runs.exploration.other_rewards import with_rewards
 from entropic_bpi.runs.progress import Progress
+from entropic_bpi.runs.settings import refuse_renamed
 from entropic_bpi.runs.state import certificate_of
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.assumption_tests import AssumptionTests
@@ -203,6 +204,7 @@ def evidence_of(source: Any, given: Mapping[str, Any], rewards: Any = None) -> C
     """Return what a source has collected, under what is ``given``: the arguments of :func:`certify`."""
     source, declarations, accepted = open_problem(source, given)
     beta, risk, eps, delta, states = (declarations.pop(name) for name in ("beta", "risk", "eps", "delta", "states"))
+    refuse_renamed("certify", declarations.keys() - ENTRIES.keys())
     other_range = None
     if rewards is not None and not isinstance(source, Log):
         other_range = declarations.pop("reward_range", None)
@@ -263,8 +265,7 @@ def _collected(
     delta = problem.delta if delta is None else check_probability("delta", delta)
     problem = replace(problem, risk=risk, eps=eps, delta=delta).named(named)
     problem.check_limits()
-    counts = Counts.of(problem, transitions, episodes)
-    return CollectedData(counts, transitions, provenance, problem.labels)
+    return CollectedData(Counts.of(problem, transitions, episodes), transitions, provenance, problem.labels)
 
 
 def _logged(
