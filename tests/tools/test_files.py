@@ -43,6 +43,12 @@ def test_an_error_leaves_the_old_content_and_no_other_file(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_an_error_names_the_file_and_not_the_temporary_one(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        write_text_atomically(tmp_path / "missing" / "claim.json", "text")
+    assert str(caught.value).endswith(f"'{tmp_path / 'missing' / 'claim.json'}'")
+
+
 def test_threads_may_write_one_file_at_the_same_time(tmp_path):
     texts = [str(i) * 100_000 for i in range(8)]
     threads = [threading.Thread(target=write_text_atomically, args=(tmp_path / "file", text)) for text in texts]

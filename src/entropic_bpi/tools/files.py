@@ -38,8 +38,10 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], o
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename:  # the user knows the name of the file itself
+            error.filename = os.fspath(path)
         raise
 
 
