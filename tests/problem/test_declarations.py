@@ -99,6 +99,12 @@ def test_old_arguments_name_the_new_ones(ask, old, new):
         ask(BRIDGE, **GOAL, nonsense=1)
 
 
+def test_certify_has_other_rewards_under_the_old_name_of_their_law():
+    run = eb.identify(BRIDGE, **GOAL, seed=1, max_episodes=5)
+    with pytest.raises(eb.InvalidProblemError, match="rewards= of certify is now reward_law="):
+        eb.certify(run, beta=-1.0, rewards="random")
+
+
 def test_an_unknown_argument_is_named_by_every_function_that_takes_declarations():
     run = eb.identify(BRIDGE, **GOAL, seed=1, max_episodes=5)
     with pytest.raises(TypeError, match=r"explore\(\) got an unexpected keyword argument 'max_sucessors'"):

@@ -14,7 +14,7 @@ from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.certificate.provenance import LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.problem.declarations import ENTRIES, Declarations
+from entropic_bpi.problem.declarations import ENTRIES, REWARD_LAWS, Declarations
 from entropic_bpi.problem.masks import check_policy_allowed
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward, EVaR, Risk, check_risk
@@ -202,6 +202,8 @@ def certify(
 
 def evidence_of(source: Any, given: Mapping[str, Any], rewards: Any = None) -> CollectedData:
     """Return what a source has collected, under what is ``given``: the arguments of :func:`certify`."""
+    if isinstance(rewards, str) and rewards in REWARD_LAWS:
+        refuse_renamed("certify", ["rewards"])
     source, declarations, accepted = open_problem(source, given)
     beta, risk, eps, delta, states = (declarations.pop(name) for name in ("beta", "risk", "eps", "delta", "states"))
     refuse_renamed("certify", declarations.keys() - ENTRIES.keys())
