@@ -191,12 +191,14 @@ def _facts(source: str, result: eb.Identification) -> list[Fact]:
     sizes = f"{size.n_states} states, {size.n_actions} actions, horizon {size.horizon}"
     method = claim.method if claim.constants is None else f"{claim.method}, {claim.constants} constants"
     once = f", and {compiling:.3g} s once for compiling" if compiling >= SHORTEST_COMPILING else ""
+    trivial = f"--eps {claim.eps:g} is at least the range of the return, {size.return_spread:g}: any policy reaches it"
     behind = "" if claim.episodes == result.episodes else f", the claim is from the first {claim.episodes:,}"
     return [
         *([] if result.stopped else [Fact("warning", NOT_CERTIFIED, "warning", NOT_CERTIFIED)]),
         Fact("source", source, "model", f"{source}: {sizes}"),
         Fact("method", claim.method, "method", method),
         *claim_facts(claim),
+        *[Fact(name="note", shown=trivial)] * (claim.eps >= size.return_spread),
         *([] if result.stopped else several("", tuple(_what_would_help(result)), "would help")),
         Fact("episodes", result.episodes, "episodes", f"{result.episodes:,} in {result.seconds:.3g} s{once}{behind}"),
         Fact("seed", result.seed, "seed"),
