@@ -358,6 +358,10 @@ def test_a_problem_file_is_a_source_of_every_way_to_collect_data(lake):
     assert found.certificate.problem.return_range is None
     assert "return_range" not in found.certificate.provenance.accepted
     assert eb.verify(found.certificate).ok
+    words = ("explore", lake, "--betas", -1, 1, "--eps", 2.1, "--delta", 0.1, "--horizon", 2, "--max-episodes", 20)
+    assert "not confirmed" in typed(*words).output
+    done = typed(*words, "--accept", "all")
+    assert done.exit_code == 0, done.output
     with pytest.raises(eb.InvalidProblemError, match="return_range is not for explore"):
         eb.explore(file, eps=0.5, delta=0.1, betas=(-1, 1), horizon=2, return_range=(0, 1))
 
@@ -420,3 +424,12 @@ def test_noise_needs_observations_that_are_listed():
     env.observation_space = gymnasium.spaces.Box(0.0, 4.0)
     with pytest.raises(eb.InvalidProblemError, match="noise= needs observations that can be listed"):
         eb.inspect(env, episodes=5, seed=1, noise=eb.Noise(range(4), drift))
+
+
+@pytest.mark.parametrize("command", ["identify", "explore --betas -1 1"])
+def test_a_target_in_a_problem_file_need_not_be_given(command, tmp_path):
+    path = tmp_path / "problem.toml"
+    eb.ProblemFile(source="risky-bridge", risk=eb.Entropic(-1.0), eps=7.5, delta=0.1).save(path)
+    done = typed(*command.split(), path, "--max-episodes", 5, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["eps"] == 7.5
