@@ -377,7 +377,7 @@ class Player:
         if state < 0:
             raise InvalidProblemError(
                 f"{self.environment.name}.{what} returned observation {observation!r}, outside its observation space; "
-                "max_states=M (--max-states M) takes any observation, at most M different ones"
+                "max_states=M (--max-states M) allows any observation, if at most M of them are distinct"
             )
         return state
 

@@ -41,7 +41,7 @@ _WORTH = {
     "reward_range": "required; a narrow range needs fewer episodes",
     "reward_law": "fixed rewards are known after one visit",
     "max_successors": "outcomes beyond this number need not be ruled out; 1 makes a pair known after one visit",
-    "max_states": "states that were not seen need not be reckoned with",
+    "max_states": "states that were not seen need not be considered",
     "return_range": "bounds on the return are as narrow as this range",
     "allowed": "forbidden actions need not be tried",
 }
