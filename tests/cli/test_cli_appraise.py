@@ -61,6 +61,8 @@ def test_a_log_is_read_with_the_options_of_certify(tmp_path):
     ("words", "message"),
     [
         (["--measure", "variance"], "a measure is"),
+        (["--measure", "cvar 5%"], "measure 'cvar 5%': could not convert string to float"),
+        (["--measure", "cvar 5"], "measure 'cvar 5': alpha must be greater than 0 and at most 1, got 5.0"),
         (["--policy", "nowhere.csv"], "no such file"),
         (["-o", "page.pdf"], "--out must be an .html file"),
         (["--horizon", "3"], "is for logs"),

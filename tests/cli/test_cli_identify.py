@@ -181,6 +181,27 @@ def test_every_option_reaches_the_library(tmp_path, monkeypatch):
     }
 
 
+def test_a_target_that_every_policy_reaches_is_named():
+    """An eps that is meant as per cent: returns of the lake lie between 0 and 7."""
+    asked = [
+        "gym:FrozenLake-v1",
+        "--horizon",
+        7,
+        "--reward-range",
+        0,
+        1,
+        "--beta",
+        -1,
+        "--delta",
+        0.05,
+        "--max-episodes",
+        3,
+    ]
+    words = "--eps 10 is at least the range of the return, 7: any policy reaches it"
+    assert words in " ".join(invoke(*asked, "--eps", 10).output.split())
+    assert "any policy reaches it" not in " ".join(invoke(*asked, "--eps", 6.9).output.split())
+
+
 def test_quiet_prints_nothing():
     assert invoke(*BRIDGE, "--quiet").output == ""
 

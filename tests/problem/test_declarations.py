@@ -85,6 +85,11 @@ def test_a_risk_is_a_value():
         eb.Entropic(math.inf)
 
 
+def test_only_what_is_declared_is_shown():
+    assert repr(eb.Declarations(horizon=7, start="fixed")) == "Declarations(horizon=7, start='fixed')"
+    assert repr(eb.ProblemFile(source="risky-bridge", horizon=7)) == "ProblemFile(horizon=7)"
+
+
 @pytest.mark.parametrize(("old", "new"), [("rewards", "reward_law"), ("announce", "preregister")])
 @pytest.mark.parametrize("ask", [eb.identify, eb.forecast])
 def test_old_arguments_name_the_new_ones(ask, old, new):
@@ -92,6 +97,22 @@ def test_old_arguments_name_the_new_ones(ask, old, new):
         ask(BRIDGE, **GOAL, **{old: "x"})
     with pytest.raises(TypeError, match="nonsense"):
         ask(BRIDGE, **GOAL, nonsense=1)
+
+
+def test_certify_has_other_rewards_under_the_old_name_of_their_law():
+    run = eb.identify(BRIDGE, **GOAL, seed=1, max_episodes=5)
+    with pytest.raises(eb.InvalidProblemError, match="rewards= of certify is now reward_law="):
+        eb.certify(run, beta=-1.0, rewards="random")
+
+
+def test_an_unknown_argument_is_named_by_every_function_that_takes_declarations():
+    run = eb.identify(BRIDGE, **GOAL, seed=1, max_episodes=5)
+    with pytest.raises(TypeError, match=r"explore\(\) got an unexpected keyword argument 'max_sucessors'"):
+        eb.explore(BRIDGE, eps=1.0, delta=0.1, betas=(-1, 1), max_sucessors=2)
+    with pytest.raises(TypeError, match=r"certify\(\) got an unexpected keyword argument 'max_sucessors'"):
+        eb.certify(run, beta=-1.0, max_sucessors=2)
+    with pytest.raises(TypeError, match="max_sucessors"):
+        eb.appraise(run, {"its own": run.policy}, measures=["mean"], max_sucessors=2)
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,12 @@ def refines(fine, coarse):
     return fine[0] == coarse[0] and all(any(c <= d for d in coarse[1]) for c in fine[1])
 
 
+def test_the_labels_of_each_law_are_shown():
+    assert repr(eb.Noise(range(5), stock)) == "Noise(5 labels)"
+    noise = eb.Noise({"calm": [0], "storm": [0, 1]}, stock, law=lambda state, action: "calm")
+    assert repr(noise) == "Noise(calm: 1, storm: 2 labels)"
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_balls_and_their_counts_are_those_of_the_plain_definition(seed):
     rng = np.random.default_rng(seed)

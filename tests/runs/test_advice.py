@@ -43,6 +43,15 @@ def test_what_helps_most_is_advised_and_nothing_if_nothing_helps():
     assert advised([same], trial()) is None
 
 
+def test_a_declaration_without_an_effect_is_not_advised():
+    """A run that the trial run finished took 3,095 episodes, and 3,000 with the declaration."""
+    alike = Declaration({"return_range": (0.0, 1.0)}, False, trial(1.0), (3095 / 3000, 3095 / 3000))
+    assert alike.effect == "about as many episodes"
+    assert not alike.helps
+    assert advised([alike], trial()) is None
+    assert alike._replace(factor=(1.02, 3.0)).helps
+
+
 def test_declarations_are_typed_with_all_their_digits():
     assert list(as_options({"return_range": (0.1 + 0.2, 1.0), "stationary": True, "max_states": 3})) == [
         *("--return-range", "0.30000000000000004", "1.0", "--stationary", "--max-states", "3")

@@ -281,6 +281,27 @@ def study(runs, seed):
     return int(failed), largest
 
 
+def test_the_episodes_of_an_exploration_that_promises_nothing_yet_are_data_for_a_reward():
+    """With a random start, whose gap stays what is possible at all for thousands of episodes."""
+    asked = {"horizon": 4, "betas": (-1, 1), "eps": 0.1, "delta": 0.1, "seed": 1}
+    found = eb.explore("FrozenLake-v1", max_episodes=300, **asked)
+    assert found.eps_reached == pytest.approx(4)
+    assert found.certificate.episodes == found.episodes == 300
+    claim = found.solve(lambda state, action, following: float(following == 15), 0.0)
+    assert claim.episodes == 300
+    assert claim.gap < 4
+    assert eb.verify(claim).ok
+    assert eb.verify(found.certificate).ok
+
+
+def test_without_an_episode_every_policy_is_the_best_by_the_estimates():
+    few = eb.identify(
+        "FrozenLake-v1", horizon=4, reward_range=(0, 1), risk=eb.EVaR(0.01), eps=0.1, delta=0.1, max_episodes=1
+    )
+    assert few.certificate.episodes == 0
+    assert (few.best_estimate.actions == few.policy).all()
+
+
 def test_promises_and_claims_are_rarely_broken():
     failed, _ = study(12, 1)
     assert failed <= binom.ppf(0.999, 12, 0.1)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shlex
 
 import gymnasium
 import numpy as np
@@ -320,6 +321,51 @@ def test_the_command_writes_a_file_that_identify_takes(tmp_path):
     assert again.exit_code == 2
 
 
+ENDLESS = """
+import gymnasium
+
+class Counter(gymnasium.Env):
+    observation_space = gymnasium.spaces.Discrete(2)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.state = 0
+        return 0, {}
+
+    def step(self, action):
+        self.state = int(self.np_random.random() < 0.5)
+        return self.state, float(2 * action * self.state), False, False, {}
+"""
+
+
+def test_the_next_command_can_be_run_also_if_episodes_do_not_end(tmp_path):
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    words = ("inspect", f"{tmp_path / 'endless.py'}:Counter", "--episodes", 3, "--out", tmp_path / "problem.toml")
+    shown = typed(*words)
+    assert "horizon: not proposed" in shown.output
+    following = shlex.split(shown.output.partition("next: entropic-bpi ")[2])
+    assert following[following.index("--eps") + 1] == "2"  # a tenth of 10 steps with rewards from 0 to 2
+    done = typed(*following, "--trial-episodes", 5)
+    assert done.exit_code == 0, done.output
+
+
+def test_a_problem_file_is_a_source_of_every_way_to_collect_data(lake):
+    """What it says about the rewards that are paid is ignored by an exploration, which is for every reward."""
+    file = eb.Declarations.load(lake).accept_all()
+    assert {"return_range", "reward_law"} <= set(file.given())
+    found = eb.explore(file, eps=0.5, delta=0.1, betas=(-1, 1), horizon=2, max_episodes=50, seed=1)
+    assert found.certificate.problem.return_range is None
+    assert "return_range" not in found.certificate.provenance.accepted
+    assert eb.verify(found.certificate).ok
+    words = ("explore", lake, "--betas", -1, 1, "--eps", 2.1, "--delta", 0.1, "--horizon", 2, "--max-episodes", 20)
+    assert "not confirmed" in typed(*words).output
+    done = typed(*words, "--accept", "all")
+    assert done.exit_code == 0, done.output
+    with pytest.raises(eb.InvalidProblemError, match="return_range is not for explore"):
+        eb.explore(file, eps=0.5, delta=0.1, betas=(-1, 1), horizon=2, return_range=(0, 1))
+
+
 def test_accept_is_for_problem_files_and_knows_one_word(lake):
     goal = ("--beta", -1, "--eps", 0.5, "--delta", 0.1)
     assert "is for problem files" in typed("identify", "risky-bridge", *goal, "--accept", "all").output
@@ -378,3 +424,12 @@ def test_noise_needs_observations_that_are_listed():
     env.observation_space = gymnasium.spaces.Box(0.0, 4.0)
     with pytest.raises(eb.InvalidProblemError, match="noise= needs observations that can be listed"):
         eb.inspect(env, episodes=5, seed=1, noise=eb.Noise(range(4), drift))
+
+
+@pytest.mark.parametrize("command", ["identify", "explore --betas -1 1"])
+def test_a_target_in_a_problem_file_need_not_be_given(command, tmp_path):
+    path = tmp_path / "problem.toml"
+    eb.ProblemFile(source="risky-bridge", risk=eb.Entropic(-1.0), eps=7.5, delta=0.1).save(path)
+    done = typed(*command.split(), path, "--max-episodes", 5, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["eps"] == 7.5

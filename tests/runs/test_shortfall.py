@@ -38,6 +38,7 @@ def skewed():
 
 def test_the_action_that_was_seldom_tried_is_what_is_missing(skewed):
     lacking = eb.missing(skewed)
+    assert repr(lacking) == str(lacking)
     assert [row.action for row in lacking.rows[:2]] == ["1", "1"]
     assert lacking.gap == skewed.gap
     assert lacking.target == skewed.gap / 2

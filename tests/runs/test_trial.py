@@ -42,6 +42,10 @@ def test_what_is_said_of_a_model_is_true_of_it_and_its_factors_are_those_of_the_
     assert outlook.declarations[0].helps
 
 
+def test_a_forecast_is_shown_by_its_text(outlook):
+    assert repr(outlook) == str(outlook)
+
+
 def test_what_is_declared_or_not_true_is_not_advised():
     outlook = eb.forecast(BRIDGE, **ASKED, successors="model", stationary=True, trial_episodes=5)
     assert outlook.declarations == ()

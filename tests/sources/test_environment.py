@@ -352,6 +352,27 @@ def test_an_interruption_is_no_error(tmp_path):
     assert resumed.certificate.provenance.errors == 0
 
 
+@pytest.mark.parametrize(
+    ("what", "answer", "expected"),
+    [
+        ("reset", 0, r"environment\.reset returned 0, expected \(observation, info\)"),
+        (
+            "step",
+            (0, 0.0, False, {}),
+            r"step returned \(0, 0\.0, False, \{\}\), expected \(observation, reward, term",
+        ),
+    ],
+)
+def test_an_answer_of_another_interface_is_named(what, answer, expected):
+    """Gym's first interface: reset without an info, and steps of four values."""
+    env = Walk()
+    setattr(env, what, lambda *args, **options: answer)
+    with pytest.raises(eb.InvalidProblemError, match=expected):
+        eb.identify(env, **BASICS)
+    with pytest.raises(eb.InvalidProblemError, match=expected):
+        eb.inspect(env, episodes=2)
+
+
 @pytest.mark.parametrize("what", ["reset", "step"])
 def test_an_error_of_our_own_passes_and_any_other_is_named_with_its_cause(what):
     def fail(error):

@@ -43,6 +43,16 @@ def test_an_error_leaves_the_old_content_and_no_other_file(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_an_error_names_the_file_and_not_the_temporary_one(tmp_path):
+    (tmp_path / "file").touch()
+    for folder in ("missing", "file"):
+        path = tmp_path / folder / "claim.json"
+        with pytest.raises((FileNotFoundError, NotADirectoryError)) as caught:
+            write_text_atomically(path, "text")
+        assert caught.value.filename == str(path)
+        assert str(caught.value).endswith(f"'{path}'")
+
+
 def test_threads_may_write_one_file_at_the_same_time(tmp_path):
     texts = [str(i) * 100_000 for i in range(8)]
     threads = [threading.Thread(target=write_text_atomically, args=(tmp_path / "file", text)) for text in texts]

@@ -15,7 +15,6 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -354,8 +353,7 @@ class Certificate(Verifiable):
     @cached_property
     def _numbers(self) -> dict[str, int]:
         """The number of each state, by its label or by the name that is declared for it."""
-        names = dict(zip(self.problem.state_names, count()))
-        return names | dict(zip(self.problem.labels[0], count()))
+        return {name: s for names in (self.problem.state_names, self.problem.labels[0]) for s, name in enumerate(names)}
 
     @cached_property
     def _logged_actions(self) -> list[Any]:

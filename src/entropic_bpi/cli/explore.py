@@ -15,7 +15,7 @@ from entropic_bpi.tools.files import write_csv
 # The accuracy that is suggested, as a share of the range of the returns.
 _SHARE = 0.1
 _NOT_DECLARED = [name for name, entry in ENTRIES.items() if "exploration" in entry.not_for]
-_OF_IDENTIFY = ("source", "max_episodes", "max_seconds", "seed", "param", "quiet")
+_OF_IDENTIFY = ("source", "accept", "max_episodes", "max_seconds", "seed", "param", "quiet")
 
 
 def inspect(
@@ -50,6 +50,7 @@ def inspect(
     seed
         With --episodes, repeats an inspection.
     """
+    from entropic_bpi.runs.inspection import EXAMPLE_HORIZON
     from entropic_bpi.sources.opening import as_problem_file
 
     if out is not None:
@@ -78,7 +79,8 @@ def inspect(
         return Answer(facts, ("inspect", source, "--out", "problem.toml"))
     found.save(out)
     eps = f"{_SHARE * found.spread:.1g}"
-    return Answer(facts, ("forecast", out, "--accept", "all", "--beta", "-1", "--eps", eps, "--delta", "0.05"))
+    steps = () if "horizon" in declared else ("--horizon", EXAMPLE_HORIZON)
+    return Answer(facts, ("forecast", out, "--accept", "all", *steps, "--beta", "-1", "--eps", eps, "--delta", "0.05"))
 
 
 @with_options(*declarations(without=_NOT_DECLARED), *options_of(identify, only=_OF_IDENTIFY))
@@ -120,9 +122,9 @@ def explore(
     """
     from entropic_bpi.model.instances.sources import is_environment
 
-    source, param, quiet, ends = (asked.pop(name) for name in ("source", "param", "quiet", "reward_range"))
+    source, param, accept, quiet, ends = map(asked.pop, ("source", "param", "accept", "quiet", "reward_range"))
     asked |= {"eps": eps, "delta": delta, "reward_range": ends if is_environment(source) else None}
-    model, arguments = open_source(source, asked, param)
+    model, arguments = open_source(source, asked, param, accept)
     arguments |= {"betas": betas, "reward_range": ends, "progress": not quiet}
     with run_folder(out, resume):
         found = eb.explore(model, **arguments, checkpoint=None if out is None else out / CHECKPOINT)

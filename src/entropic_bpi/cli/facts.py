@@ -118,9 +118,8 @@ def _print(facts: Sequence[Fact]) -> None:
 
 def _kind(fact: Fact) -> str:
     """Facts of one kind are printed together; every table is printed by itself."""
-    if fact.shown is None or isinstance(fact.shown, str):
-        return "text"
-    return f"table {id(fact)}" if fact.shown else "line"
+    shown = f"table {id(fact)}" if fact.shown else "line"
+    return "text" if fact.shown is None or isinstance(fact.shown, str) else shown
 
 
 def _terminal() -> Console:

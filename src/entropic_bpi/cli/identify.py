@@ -81,9 +81,9 @@ def identify(
     the same kind of processor bit for bit. --max-episodes may be larger then. Without --resume a folder with a run is not
     changed.
 
-    If the environment raises an error, the run ends and the current episodes are lost. --accept-errors continues, and the
-    certificate says so. --preregister writes the settings of the run to a file before the first episode. Publish this file
-    at once: the certificate contains its SHA-256, so that a reader knows that the run was not selected among many.
+    If the environment raises an error, the run ends and the current episodes are lost. --resume --accept-errors continues,
+    and the certificate says so. --preregister writes the settings of the run to a file before the first episode. Publish
+    this file at once: the certificate contains its SHA-256, so that a reader knows that the run was not selected among many.
 
     Exit codes: 0 certified; 1 the budget was spent before the target was reached (the certificate then states the certified
     gap); 2 bad input.
@@ -122,7 +122,7 @@ def identify(
     resume
         Continue the run in --out.
     accept_errors
-        Continue after an error of the environment; the certificate says so.
+        With --resume: continue a run that ended in an error of the environment; the certificate says so.
     preregister : FILE
         Write the settings of the run to a new file before its first episode.
     quiet : --quiet, -q
@@ -191,12 +191,14 @@ def _facts(source: str, result: eb.Identification) -> list[Fact]:
     sizes = f"{size.n_states} states, {size.n_actions} actions, horizon {size.horizon}"
     method = claim.method if claim.constants is None else f"{claim.method}, {claim.constants} constants"
     once = f", and {compiling:.3g} s once for compiling" if compiling >= SHORTEST_COMPILING else ""
+    trivial = f"--eps {claim.eps:g} is at least the range of the return, {size.return_spread:g}: any policy reaches it"
     behind = "" if claim.episodes == result.episodes else f", the claim is from the first {claim.episodes:,}"
     return [
         *([] if result.stopped else [Fact("warning", NOT_CERTIFIED, "warning", NOT_CERTIFIED)]),
         Fact("source", source, "model", f"{source}: {sizes}"),
         Fact("method", claim.method, "method", method),
         *claim_facts(claim),
+        *[Fact(name="note", shown=trivial)] * (claim.eps >= size.return_spread),
         *([] if result.stopped else several("", tuple(_what_would_help(result)), "would help")),
         Fact("episodes", result.episodes, "episodes", f"{result.episodes:,} in {result.seconds:.3g} s{once}{behind}"),
         Fact("seed", result.seed, "seed"),

@@ -18,7 +18,7 @@ _HEADING = re.compile(r"^(\S.*)\n-{3,}\n", re.MULTILINE)
 _ENTRY = re.compile(r"^(\w+)(?: : (.+))?\n((?:    .+\n?)+)", re.MULTILINE)
 _NOTHING: tuple[None, list[str], str] = None, [], ""
 # Commands whose options may come from a problem file.
-_TAKE_A_FILE = ("identify", "forecast", "solve", "compare", "front")
+_TAKE_A_FILE = ("identify", "explore", "forecast", "solve", "compare", "front")
 
 # -- what a command takes ----------------------------------------------------------------------------------------------
 

@@ -163,8 +163,7 @@ def _rewards_of(problem: Problem, arrays: CountArrays) -> np.ndarray:
         return np.unique(problem.rewards)
     slots = np.unique(slots_of(arrays, np.arange(problem.n_rows))[1])
     low, high = arrays.low[:, slots], arrays.high[:, slots]
-    known = (low == high) | (arrays.tally[slots] > 0)
-    return np.unique(np.stack([low, high])[:, known])
+    return np.unique(np.stack([low, high])[:, (low == high) | (arrays.tally[slots] > 0)])
 
 
 def _common_step(rewards: np.ndarray) -> float | None:

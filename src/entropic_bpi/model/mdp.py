@@ -226,9 +226,7 @@ class FiniteMDP(reading.ModelArrays, Summarised):
         >>> bridge.without_masks() is bridge
         True
         """
-        if self._allowed is None or len(self._allowed) == 1:
-            return self
-        return self._per_step_without_masks
+        return self if self._allowed is None or len(self._allowed) == 1 else self._per_step_without_masks
 
     @cached_property
     def _per_step_without_masks(self) -> FiniteMDP:

@@ -128,8 +128,7 @@ class CVaRSolution:
         missing = np.array([self.threshold - check_finite("earned", earned)])
         rows = mdp._chosen_rows(h, s * mdp.n_actions + np.arange(mdp.n_actions))
         each = [_mean(self._shortfalls[h + 1], rows, a, missing)[1][0] for a in range(mdp.n_actions)]
-        policy = np.full((mdp.horizon, mdp.n_states), np.argmin(each))
-        return int(mdp.replace_forbidden(policy)[h, s])
+        return int(mdp.replace_forbidden(np.full((mdp.horizon, mdp.n_states), np.argmin(each)))[h, s])
 
     def __repr__(self) -> str:
         return f"CVaRSolution(value={self.value:.6g}, alpha={self.alpha:g}, threshold={self.threshold:.6g})"

@@ -334,6 +334,9 @@ class Declarations:
             if value is not None:
                 object.__setattr__(self, name, entry.check(name, value))
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.given().items())})"
+
     def given(self) -> dict[str, Any]:
         """Return the declarations that were made.
 

@@ -147,7 +147,7 @@ def key_in_numbers(
         place = (-1,)
     if min(place) < 0 or len(place) > 2 + following:
         expected = "(state, action) or (state, action, next state)" if following else "(state, action)"
-        raise InvalidProblemError(f"{name} has the key {shown(key)}, expected {expected}")
+        raise InvalidProblemError(f"{name} has the key {shown(key)}, expected {expected} of the problem")
     return place
 
 

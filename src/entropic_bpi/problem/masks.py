@@ -96,9 +96,8 @@ def masks_of(
             table[s, list(numbers)] = True
         declared = table
     mask = check_allowed(declared, horizon, len(labels), n_actions)
-    if mask is None:
-        return None
-    return Masks(np.pad(mask.astype(np.int64), ((0, 0), (0, extra), (0, 0)), constant_values=1))
+    margin = ((0, 0), (0, extra), (0, 0))
+    return None if mask is None else Masks(np.pad(mask.astype(np.int64), margin, constant_values=1))
 
 
 def masks_of_model(mdp: FiniteMDP, declared: Any) -> Masks | None:

@@ -142,7 +142,8 @@ class Noise:
         return tables if self.law is None else {**tables, "law": self.law}
 
     def __repr__(self) -> str:
-        return f"Noise({', '.join(str(len(labels)) for labels in self.laws.values())} labels)"
+        sizes = (f"{name}: {len(labels)}".removeprefix(": ") for name, labels in self.laws.items())
+        return f"Noise({', '.join(sizes)} labels)"
 
 
 def noise_of_model(noise: Any, mdp: FiniteMDP) -> Partitioned:

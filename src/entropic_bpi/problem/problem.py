@@ -37,7 +37,7 @@ _DECLARED_LAMS = 256
 _NARROWEST_RANGE = 1e-9
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Problem(Declarations):
     """An identification problem: what is declared, with the sizes, known rewards and possible successors of its source.
 

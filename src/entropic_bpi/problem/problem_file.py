@@ -69,7 +69,7 @@ class Remark(NamedTuple):
     seen: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ProblemFile(Declarations):
     """The declarations of a problem file, with its source, its risk, and remarks about the declarations.
 

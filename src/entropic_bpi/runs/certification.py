@@ -14,12 +14,13 @@ from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.certificate.provenance import LogSummary, Provenance
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.problem.counts import Counts
-from entropic_bpi.problem.declarations import ENTRIES, Declarations
+from entropic_bpi.problem.declarations import ENTRIES, REWARD_LAWS, Declarations
 from entropic_bpi.problem.masks import check_policy_allowed
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import AnyReward, EVaR, Risk, check_risk
 from entropic_bpi.runs.exploration.other_rewards import with_rewards
 from entropic_bpi.runs.progress import Progress
+from entropic_bpi.runs.settings import refuse_renamed
 from entropic_bpi.runs.state import certificate_of
 from entropic_bpi.runs.verdicts import check_assumptions
 from entropic_bpi.sources.assumption_tests import AssumptionTests
@@ -201,8 +202,11 @@ def certify(
 
 def evidence_of(source: Any, given: Mapping[str, Any], rewards: Any = None) -> CollectedData:
     """Return what a source has collected, under what is ``given``: the arguments of :func:`certify`."""
+    if isinstance(rewards, str) and rewards in REWARD_LAWS:
+        refuse_renamed("certify", ["rewards"])
     source, declarations, accepted = open_problem(source, given)
     beta, risk, eps, delta, states = (declarations.pop(name) for name in ("beta", "risk", "eps", "delta", "states"))
+    refuse_renamed("certify", declarations.keys() - ENTRIES.keys())
     other_range = None
     if rewards is not None and not isinstance(source, Log):
         other_range = declarations.pop("reward_range", None)
@@ -263,8 +267,7 @@ def _collected(
     delta = problem.delta if delta is None else check_probability("delta", delta)
     problem = replace(problem, risk=risk, eps=eps, delta=delta).named(named)
     problem.check_limits()
-    counts = Counts.of(problem, transitions, episodes)
-    return CollectedData(counts, transitions, provenance, problem.labels)
+    return CollectedData(Counts.of(problem, transitions, episodes), transitions, provenance, problem.labels)
 
 
 def _logged(

@@ -79,6 +79,8 @@ class Missing(Summarised):
     def __str__(self) -> str:
         return "\n".join([f"the certified gap is {self.gap:.3g}, the target {self.target:.3g}", *self.suggestions])
 
+    __repr__ = __str__
+
     @property
     def suggestions(self) -> list[str]:
         """The plan of experiments, in words."""

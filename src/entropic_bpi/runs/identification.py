@@ -14,7 +14,7 @@ takes longer than the episodes that it decides. What is *not* proved for such ba
 a stale policy may revisit an under-sampled pair for a whole batch.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
@@ -36,7 +36,7 @@ from entropic_bpi.runs.loop import Identification, Loop
 from entropic_bpi.runs.preregistration import check_preregistered
 from entropic_bpi.runs.preregistration import preregister as preregister_run
 from entropic_bpi.runs.progress import RunProgress
-from entropic_bpi.runs.settings import EVERY, Settings
+from entropic_bpi.runs.settings import EVERY, Settings, refuse_renamed
 from entropic_bpi.runs.state import RunState
 from entropic_bpi.sources.environment import Environment, check_black_box, open_environment
 from entropic_bpi.sources.log import Log
@@ -48,7 +48,6 @@ from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Plan
 
 CHECKPOINT_SECONDS = 2.0
-_RENAMED = {"rewards": "reward_law", "announce": "preregister"}
 
 
 def identify(
@@ -191,8 +190,8 @@ def identify(
         it would have had uninterrupted. The file of a run with other arguments, another model or environment is refused;
         only ``max_episodes`` may change.
     accept_errors : bool
-        Go on with a run that ended because the environment's ``reset`` or ``step`` raised an error. The episodes of that
-        moment are lost, and if such errors are likelier in bad episodes than in good ones the rest is a selection: the
+        Go on from the checkpoint of a run that ended because the environment's ``reset`` or ``step`` raised an error. The
+        episodes of that moment are lost, and if such errors are likelier in bad episodes the rest is a selection: the
         certificate counts the errors and states the assumption that it is none.
     preregister : path, optional
         Write a commitment to this run there before its first episode: all settings, a digest of the seed, the time. The
@@ -331,7 +330,9 @@ class Setup:
             source, settings = _truncate_discounted(source, settings, settings.declared.discount)
         self.source, self.settings = source, settings
         if not isinstance(source, FiniteMDP):
-            check_black_box(settings.declared)
+            check_black_box(
+                settings.declared, f"environment {source!r}" if isinstance(source, str) else "an environment"
+            )
             if settings.data is not None and settings.declared.max_states is None:
                 settings.data.all_states()  # which must be declared
             self.source = open_environment(source, settings.num_envs, settings.declared.max_states)
@@ -448,11 +449,3 @@ def _projection(log: Log, environment: Environment, problem: Problem) -> Project
             wrong = kind.format(shown(labels[numbers[-1].index(-1)]))
             raise InvalidProblemError(f"the log's {wrong} of {environment.name}")
     return log.project(problem, (numbers[0], numbers[1]), playing=True)
-
-
-def refuse_renamed(function: str, arguments: Iterable[str]) -> None:
-    """Raise for arguments that ``function`` does not have; for those that were renamed, with the new name."""
-    for name in arguments:
-        if name in _RENAMED:
-            raise InvalidProblemError(f"{name}= of {function} is now {_RENAMED[name]}=")
-        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")

@@ -18,6 +18,7 @@ from entropic_bpi.certificate.policy import NOT_CERTIFIED, Policy
 from entropic_bpi.compile.decorators import compile_clock, run_clock
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
+from entropic_bpi.problem.risk import AnyReward
 from entropic_bpi.runs.forecasts.timings import Forecast, Timings, forecast_of
 from entropic_bpi.runs.settings import EVERY, Settings
 from entropic_bpi.runs.state import HISTORY, BestPlan, RunState, certificate_of
@@ -324,8 +325,11 @@ class Loop:
             state.best = BestPlan(plan, counts.episodes, counts.transitions())
 
     def _is_better(self, plan: Plan) -> bool:
-        best = self.state.best
-        return best is None or plan.bounds.certified.gap < best.plan.bounds.certified.gap
+        """Whether its gap is smaller; of an exploration, whose data are for every reward, also if it is the same."""
+        if self.state.best is None:
+            return True
+        gap, smallest = plan.bounds.certified.gap, self.state.best.plan.bounds.certified.gap
+        return gap < smallest or (gap == smallest and isinstance(self.state.problem.risk, AnyReward))
 
     def snapshot(self) -> RunState:
         """The state from which the run goes on as it would now."""

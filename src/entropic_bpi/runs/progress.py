@@ -104,8 +104,7 @@ def counting(things: str, total: int, done: int = 0, shown: bool | None = None) 
 
 def _in_notebook() -> bool:
     """Whether this is the kernel of a notebook, not a terminal."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return hasattr(shell, "kernel")
+    return hasattr(getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)(), "kernel")
 
 
 class _Bar:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Goal
 
 EVERY = 0.0  # the batch ratio of replan="every"
+_RENAMED = {"rewards": "reward_law", "announce": "preregister"}
 
 
 def check_replan(name: str, replan: Any) -> float:
@@ -128,3 +129,11 @@ class Settings:
         apart = ("goal", "declared", "options", "max_episodes", "max_seconds", "seed", "accepted")
         own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in apart}
         return own | {name: getattr(self.declared, name) for name in ENTRIES} | self.options
+
+
+def refuse_renamed(function: str, arguments: Iterable[str]) -> None:
+    """Raise for arguments that ``function`` does not have; for those that were renamed, with the new name."""
+    for name in arguments:
+        if name in _RENAMED:
+            raise InvalidProblemError(f"{name}= of {function} is now {_RENAMED[name]}=")
+        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")

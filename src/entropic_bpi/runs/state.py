@@ -80,8 +80,7 @@ class RunState:
 
     def tie_seed(self) -> int:
         """Return a positive 63-bit number for breaking ties at random; 0 stands for the lowest index."""
-        ties = np.random.SeedSequence(self.seed).spawn(2)[1]
-        return (int(ties.generate_state(1, np.uint64)[0]) >> 2) + 1
+        return (int(np.random.SeedSequence(self.seed).spawn(2)[1].generate_state(1, np.uint64)[0]) >> 2) + 1
 
 
 def certificate_of(problem: Problem, planned: np.ndarray, claim: Any, **other: Any) -> Certificate:

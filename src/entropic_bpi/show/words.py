@@ -184,8 +184,7 @@ def few(value: float, digits: int = _DIGITS) -> str:
 
 def signed(value: float | str) -> str:
     """Return a number with a typographic minus sign, for pages."""
-    text = value if isinstance(value, str) else f"{value:g}"
-    return text.replace("-", "−")
+    return (value if isinstance(value, str) else f"{value:g}").replace("-", "−")
 
 
 def ascii_minus(text: str) -> str:

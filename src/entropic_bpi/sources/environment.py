@@ -32,6 +32,7 @@ from entropic_bpi.tools.facts import qualified_name, source_digest
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END, Behaviour, Transitions
 
+_ANSWERS = {"reset": "(observation, info)", "step": "(observation, reward, terminated, truncated, info)"}
 _Tables = tuple[list[int], list[int], list[int]]  # of one step: the greedy actions, the lead and the turns
 
 
@@ -117,8 +118,7 @@ class Environment:
             )
         self.single_observation_space = env.single_observation_space if self.vector else env.observation_space
         self.single_action_space = env.single_action_space if self.vector else env.action_space
-        remedy = "declare max_states=M, at most how many different observations the environment really makes; they are "
-        remedy += "then numbered as they are first seen"
+        remedy = "declare max_states=M, an upper bound on the number of distinct observations (--max-states M)"
         discovered = None if max_states is None else DiscoveredStates(max_states)
         self.states = discovered or listed("observation", self.single_observation_space, remedy)
         self.actions = listed("action", self.single_action_space, "wrap the environment so that there are few actions")
@@ -151,11 +151,14 @@ class Environment:
 
     def _call(self, what: str, *args: Any, **options: Any) -> Any:
         try:
-            return getattr(self.env, what)(*args, **options)
+            answer = getattr(self.env, what)(*args, **options)
         except EntropicBPIError:
             raise
         except Exception as error:
             raise EnvironmentRaised(f"{self.name}.{what} raised {type(error).__name__}: {error}") from error
+        if not isinstance(answer, tuple | list) or len(answer) != 1 + _ANSWERS[what].count(","):
+            raise InvalidProblemError(f"{self.name}.{what} returned {shown(answer)}, expected {_ANSWERS[what]}")
+        return answer
 
     def _singles(self, observation: Any) -> list[Any]:
         """The observation of each copy; of a vector, a batch of tuples comes as a tuple of batches."""
@@ -374,7 +377,7 @@ class Player:
         if state < 0:
             raise InvalidProblemError(
                 f"{self.environment.name}.{what} returned observation {observation!r}, outside its observation space; "
-                "max_states=M (--max-states M) takes any observation, at most M different ones"
+                "max_states=M (--max-states M) allows any observation, if at most M of them are distinct"
             )
         return state
 
@@ -445,6 +448,6 @@ def _ancestry(cls: type) -> list[type]:
 def check_black_box(declared: Declarations, what: str = "an environment") -> None:
     """Refuse to go on without what only an environment or a log needs."""
     if declared.horizon is None:
-        raise InvalidProblemError(f"{what} needs horizon=: the number of steps that count")
+        raise InvalidProblemError(f"{what} needs horizon= (--horizon): the number of steps that count")
     if declared.reward_range is None and declared.noise is None and declared.reward is None:
         raise InvalidProblemError(f"{what} needs reward_range=(low, high), where rewards not seen yet must lie")

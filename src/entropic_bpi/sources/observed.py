@@ -207,9 +207,7 @@ class _Tour:
             if self.seen.steps >= self.look_again:
                 self._look()
             least = min(actions, key=self.tries[state].__getitem__)
-            if self.tries[state][least] <= self.rarely or state not in self.ways:
-                return least
-            return self.ways[state]
+            return least if self.tries[state][least] <= self.rarely else self.ways.get(state, least)
         return actions[int(self.rng.integers(len(actions)))]
 
     def _look(self) -> None:

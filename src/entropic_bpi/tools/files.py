@@ -31,15 +31,18 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], o
     _remove_leftovers(target.parent.absolute())
     # Named after its writer, so that it can be told from what a killed process left behind.
     temporary = target.with_name(f".{target.name}.entropic-bpi-{os.getpid()}-{threading.get_native_id()}")
-    temporary.unlink(missing_ok=True)
     try:
+        temporary.unlink(missing_ok=True)
         with open(temporary, "xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError) and error.filename:  # the user knows the name of the file itself
+            error.filename = os.fspath(path)
         raise
 
 

@@ -42,9 +42,7 @@ def duration(seconds: float) -> str:
     """
     if seconds < 100:
         return f"{max(1, math.ceil(seconds))} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.0f} h"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
 
 
 def parse_literal(text: str) -> Any:

@@ -49,8 +49,7 @@ def stirling_error(x: Interval) -> Interval:
 def _ascent(n: Interval, a: Interval) -> Interval:
     """log of a(a+1)···(a+n-1), less n log n - n; no term is of the size of n, so nothing cancels."""
     shifted = (n + a - 0.5) * (a / n).log1p()
-    scaled = (a - 0.5) * (n / a).log()
-    return shifted + scaled + stirling_error(n + a) - stirling_error(a)
+    return shifted + (a - 0.5) * (n / a).log() + stirling_error(n + a) - stirling_error(a)
 
 
 def row_sums(terms: np.ndarray, sizes: np.ndarray) -> np.ndarray:

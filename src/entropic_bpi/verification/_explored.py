@@ -196,5 +196,4 @@ def _tilted(group: _Group, later: np.ndarray, c: float) -> np.ndarray:
     terms, room = shares * growth, 1.0 + 2.0**-50 * (shares.shape[1] + 16)
     tops = terms.sum(axis=1, keepdims=True) + c * np.cumsum(terms, axis=1)
     masses = down(down(shares).sum(axis=1, keepdims=True) + c * np.cumsum(down(shares), axis=1)) / room
-    largest = np.maximum(terms.sum(axis=1), (tops / masses).max(axis=1)) * room
-    return above(np.log1p(largest))
+    return above(np.log1p(np.maximum(terms.sum(axis=1), (tops / masses).max(axis=1)) * room))

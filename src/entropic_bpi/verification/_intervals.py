@@ -133,8 +133,7 @@ class Interval:
         return Interval(np.where(inside, 0.0, least), up(np.maximum(one, other)))
 
     def sqrt(self) -> Interval:
-        least = np.maximum(0.0, down(np.sqrt(np.maximum(self.low, 0.0))))
-        return Interval(least, up(np.sqrt(self.high)))
+        return Interval(np.maximum(0.0, down(np.sqrt(np.maximum(self.low, 0.0)))), up(np.sqrt(self.high)))
 
     def exp(self) -> Interval:
         return Interval(np.maximum(exact(0.0), below(np.exp(exact(self.low)))), above(np.exp(exact(self.high))))

@@ -252,9 +252,7 @@ class Problem:
     def rewards_at(self, h: int, states: np.ndarray) -> Any:
         """Return known rewards at planned step ``h``; None at the artificial step, or where the next state decides."""
         step = h - self.random_start
-        if self.rewards is None or step < 0:
-            return None
-        return self.rewards[step if len(self.rewards) > 1 else 0][states]
+        return None if self.rewards is None or step < 0 else self.rewards[step if len(self.rewards) > 1 else 0][states]
 
     @cached_property
     def reachable(self) -> list[np.ndarray]:

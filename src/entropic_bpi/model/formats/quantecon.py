@@ -58,8 +58,7 @@ def from_quantecon(ddp: Any, *, horizon: int, start: Any = 0) -> FiniteMDP:
     if discount != 1:
         words = f"is not part of the model: pass discount={discount:g} to solve, identify or forecast"
         warnings.warn(f"ddp.beta = {discount:g}, the discount factor, {words}", stacklevel=2)
-    allowed = rewards > -np.inf
-    return FiniteMDP(transitions, rewards, horizon=horizon, start=start, allowed=allowed)
+    return FiniteMDP(transitions, rewards, horizon=horizon, start=start, allowed=rewards > -np.inf)
 
 
 def _rows_of_pairs(

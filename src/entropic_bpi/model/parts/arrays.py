@@ -214,5 +214,4 @@ def row_sources(allowed: np.ndarray, steps: int) -> np.ndarray:
     """
     shared = allowed if steps > 1 else allowed.any(axis=0)
     mask = np.broadcast_to(shared, (steps, *allowed.shape[1:]))
-    first = np.arange(mask.size).reshape(mask.shape)[:, :, :1]
-    return np.asarray((first + stand_ins(mask)).reshape(-1))
+    return np.asarray((np.arange(mask.size).reshape(mask.shape)[:, :, :1] + stand_ins(mask)).reshape(-1))

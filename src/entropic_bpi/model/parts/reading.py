@@ -283,9 +283,7 @@ class ModelArrays:
         >>> bridge.step_kernel(0).shape
         (16, 8)
         """
-        if self._kernel is None:
-            return None
-        return self._kernel[0 if self.stationary else h].reshape(-1, self.n_states)
+        return None if self._kernel is None else self._kernel[0 if self.stationary else h].reshape(-1, self.n_states)
 
     def step_rewards(self, h: int) -> np.ndarray:
         """Return the rewards of a step, for models whose rewards do not depend on the next state.

@@ -79,9 +79,8 @@ def _read(text: str) -> Measure:
         return Measure(text, "mean", 0.0)
     if len(words) == 2 and words[0] in _CHECKS:
         try:
-            number = float(words[1])
-        except ValueError:
-            number = float("nan")
-        return Measure(text, words[0], _CHECKS[words[0]](number))
+            return Measure(text, words[0], _CHECKS[words[0]](float(words[1])))
+        except ValueError as error:  # of the number, or of its check
+            raise InvalidProblemError(f"measure {shown(text)}: {error}") from None
     known = "'mean', 'cvar 0.05', 'quantile 0.05', 'entropic -1', 'evar 0.05', 'below 0' or 'above 0'"
     raise InvalidProblemError(f"a measure is {known}; got {shown(text)}")

@@ -11,13 +11,16 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.methods.reward_free import RewardFree
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.counts import Counts
+from entropic_bpi.problem.declarations import ENTRIES
 from entropic_bpi.problem.risk import AnyReward
 from entropic_bpi.runs.certification import certify
 from entropic_bpi.runs.identification import run_to_end
 from entropic_bpi.runs.loop import RunResult
-from entropic_bpi.runs.settings import Settings
+from entropic_bpi.runs.settings import CHECKS, Settings, refuse_renamed
 from entropic_bpi.sources.opening import open_problem
 from entropic_bpi.tools.checks import check_finite
+
+_ABOUT_WHAT_IS_PAID = {"return_range", "reward_law", "reward"}
 
 
 class Exploration(RunResult):
@@ -120,7 +123,8 @@ def explore(
     Parameters
     ----------
     source : FiniteMDP, environment or problem file
-        As for :func:`entropic_bpi.identify`. Rewards of a model are ignored.
+        As for :func:`entropic_bpi.identify`. Rewards of a model are ignored, and so is what a problem file declares about
+        the rewards that are paid (``return_range``, ``reward_law``, ``reward``).
     eps, delta : float
         Accuracy, in the unit of the rewards, and the probability with which the promise may fail.
     betas : (float, float)
@@ -152,11 +156,14 @@ def explore(
     ...     assert claim.gap <= 0.5 and eb.verify(claim).ok
     """
     given = {"eps": eps, "delta": delta, "reward_range": reward_range, **settings}
+    refuse_renamed("explore", settings.keys() - CHECKS.keys() - ENTRIES.keys())
     opened, arguments, accepted = open_problem(source, given)
+    ignored = [name for name in _ABOUT_WHAT_IS_PAID if given.get(name) is None]  # in a problem file it is for others
+    arguments = {name: value for name, value in arguments.items() if name not in ignored}
     rewards = (0.0, 1.0) if arguments["reward_range"] is None else arguments["reward_range"]
     arguments |= {"risk": AnyReward(betas, rewards), "beta": None}
     arguments["reward_range"] = None if isinstance(opened, FiniteMDP) else rewards
-    checked = replace(Settings.of(**arguments), accepted=accepted)
+    checked = replace(Settings.of(**arguments), accepted=tuple(name for name in accepted if name in arguments))
     checked.declared.check_source("exploration")
     run = run_to_end(opened, checked, checkpoint=checkpoint, accept_errors=accept_errors, progress=progress)
     return Exploration(**vars(run))

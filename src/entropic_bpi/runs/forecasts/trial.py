@@ -18,9 +18,9 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.runs.forecasts.advice import all_together, fitting, true_of
 from entropic_bpi.runs.forecasts.timings import Forecast, between, count
-from entropic_bpi.runs.identification import Setup, identify, refuse_renamed
+from entropic_bpi.runs.identification import Setup, identify
 from entropic_bpi.runs.loop import Loop
-from entropic_bpi.runs.settings import Settings
+from entropic_bpi.runs.settings import Settings, refuse_renamed
 from entropic_bpi.tools.checks import check_integer, check_positive
 from entropic_bpi.types import Summarised
 
@@ -109,7 +109,7 @@ class Declaration(NamedTuple):
     @property
     def helps(self) -> bool:
         """Whether the trial runs show that it does."""
-        return self.factor is not None and self.factor[0] > 1
+        return self.factor is not None and self.factor[0] > 1 and self.factor[1] >= _ALIKE
 
     @property
     def effect(self) -> str:
@@ -171,6 +171,8 @@ class RunForecast(Summarised):
             first = f"{'reached by the trial run:' if trial.reached else 'probably'} {trial.until.in_all()}"
         others = (f"{one}: {one.effect}{'' if one.true else ', if it is true'}" for one in self.declarations)
         return "\n".join((first, *others))
+
+    __repr__ = __str__
 
 
 def _times(factor: float) -> str:

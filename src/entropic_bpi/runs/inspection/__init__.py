@@ -32,6 +32,7 @@ from entropic_bpi.tools.checks import check_integer, check_positive, check_seed
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import Summarised
 
+EXAMPLE_HORIZON = 10  # of the suggested command, if none is proposed
 _CONFIRM = "An assumption: confirm it if it is true of your problem"
 # What a declaration is worth, in words.
 _WORTH = {
@@ -40,7 +41,7 @@ _WORTH = {
     "reward_range": "required; a narrow range needs fewer episodes",
     "reward_law": "fixed rewards are known after one visit",
     "max_successors": "outcomes beyond this number need not be ruled out; 1 makes a pair known after one visit",
-    "max_states": "states that were not seen need not be reckoned with",
+    "max_states": "states that were not seen need not be considered",
     "return_range": "bounds on the return are as narrow as this range",
     "allowed": "forbidden actions need not be tried",
 }
@@ -110,16 +111,15 @@ class Inspection(Summarised):
     @property
     def not_proposed(self) -> dict[str, str]:
         """For each declaration that could not be proposed, the reason."""
-        given = self.declarations.given()
-        return {name: text for name, text in self.remarks.items() if name not in given}
+        return {name: text for name, text in self.remarks.items() if name not in self.declarations.given()}
 
     @property
     def spread(self) -> float:
-        """How much returns can differ, as proposed; 1 if that is unknown."""
+        """How much returns can differ, as proposed; without a horizon in ``EXAMPLE_HORIZON`` steps; 1 if that is unknown."""
         declared = self.declarations
         low, high = declared.return_range or declared.reward_range or (0.0, 1.0)
-        steps = 1 if declared.return_range or not declared.reward_range else declared.horizon
-        return (steps or 0) * (high - low) or 1.0
+        steps = 1 if declared.return_range or not declared.reward_range else declared.horizon or EXAMPLE_HORIZON
+        return steps * (high - low) or 1.0
 
     def _lines(self) -> Iterator[tuple[str, str, str]]:
         yield from (("PROBLEM", text, "") for text in self.problems)

@@ -265,9 +265,7 @@ class Notes:
         text, rejected = self.tests
         if self.by_step:
             return False, f"rewards depend on the step, in {self.seen.steps:,} steps"
-        if rejected == "Markov":
-            return None, f"{_CANNOT_TELL}: {text}"
-        return rejected != "stationary", text
+        return (None, f"{_CANNOT_TELL}: {text}") if rejected == "Markov" else (rejected != "stationary", text)
 
     def _start(self) -> tuple[Any, str]:
         starts = self.seen.starts

@@ -157,8 +157,7 @@ class Table:
 
 def _opened(path: str) -> Any:
     """Open a text file, compressed or not."""
-    opener = gzip.open if path.lower().endswith(".gz") else open
-    return opener(path, "rt", encoding="utf-8-sig", newline="")
+    return (gzip.open if path.lower().endswith(".gz") else open)(path, "rt", encoding="utf-8-sig", newline="")
 
 
 def _lines_of(path: str) -> tuple[tuple[str, ...], int]:
