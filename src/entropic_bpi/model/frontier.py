@@ -59,8 +59,8 @@ class FrontRow(NamedTuple):
     --------
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=7)
-    >>> found = eb.front(bridge, betas=(-2, 2.5))
-    >>> row = found.table(alpha=0.05)[0]
+    >>> front = eb.front(bridge, betas=(-2, 2.5))
+    >>> row = front.table(alpha=0.05)[0]
     >>> row.evar <= row.cvar <= row.var
     True
     """
@@ -93,8 +93,8 @@ class Front(Summarised):
     --------
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=7)
-    >>> found = eb.front(bridge, betas=(-2, 2.5))
-    >>> len(found.policies), len(found.betas)
+    >>> front = eb.front(bridge, betas=(-2, 2.5))
+    >>> len(front.policies), len(front.betas)
     (5, 6)
     """
 
@@ -132,8 +132,8 @@ class Front(Summarised):
         --------
         >>> import entropic_bpi as eb
         >>> bridge = eb.instances.risky_bridge(horizon=7)
-        >>> found = eb.front(bridge, betas=(-2, 2.5))
-        >>> [round(row.mean, 3) for row in found.table()]
+        >>> front = eb.front(bridge, betas=(-2, 2.5))
+        >>> [round(row.mean, 3) for row in front.table()]
         [1.0, 1.5, 0.75, 0.2, 0.038]
         """
         alpha = check_probability("alpha", alpha)
@@ -159,8 +159,8 @@ class Front(Summarised):
         --------
         >>> import entropic_bpi as eb
         >>> bridge = eb.instances.risky_bridge(horizon=7)
-        >>> found = eb.front(bridge, betas=(-2, 2.5))
-        >>> len(found.plot().axes)
+        >>> front = eb.front(bridge, betas=(-2, 2.5))
+        >>> len(front.plot().axes)
         1
         """
         from entropic_bpi import plots
@@ -200,10 +200,10 @@ def front(mdp: FiniteMDP, betas: tuple[float, float], *, tol: float = 1e-6) -> F
     Examples
     --------
     >>> import entropic_bpi as eb
-    >>> found = eb.front(eb.instances.risky_bridge(horizon=7), betas=(-2, 2.5))
-    >>> found.breakpoints.round(3).tolist()
+    >>> front = eb.front(eb.instances.risky_bridge(horizon=7), betas=(-2, 2.5))
+    >>> front.breakpoints.round(3).tolist()
     [-1.099, 1.005, 1.603, 1.897]
-    >>> [round(row.mean, 3) for row in found.table()]
+    >>> [round(row.mean, 3) for row in front.table()]
     [1.0, 1.5, 0.75, 0.2, 0.038]
     """
     mdp, tol = check_model(mdp), check_positive("tol", tol)

@@ -85,8 +85,8 @@ class CVaRSolution:
     Examples
     --------
     >>> import entropic_bpi as eb
-    >>> found = eb.solve_cvar(eb.instances.risky_bridge(horizon=7), 0.1)
-    >>> found.lower <= found.value <= found.upper
+    >>> solution = eb.solve_cvar(eb.instances.risky_bridge(horizon=7), 0.1)
+    >>> solution.lower <= solution.value <= solution.upper
     True
     """
 
@@ -161,8 +161,8 @@ def solve_cvar(mdp: FiniteMDP, alpha: float, *, tol: float = 1e-6) -> CVaRSoluti
     --------
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=7)
-    >>> found = eb.solve_cvar(bridge, 0.1)
-    >>> round(found.value, 6), bool(found.upper - found.lower <= 1e-6)
+    >>> solution = eb.solve_cvar(bridge, 0.1)
+    >>> round(solution.value, 6), bool(solution.upper - solution.lower <= 1e-6)
     (1.0, True)
     """
     mdp, alpha, tol = check_model(mdp), check_level(alpha), check_positive("tol", tol)
@@ -256,8 +256,8 @@ class EVaRSolution:
     --------
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=7)
-    >>> found = eb.solve_evar(bridge, 0.1)
-    >>> found.lower == found.value <= found.upper
+    >>> solution = eb.solve_evar(bridge, 0.1)
+    >>> solution.lower == solution.value <= solution.upper
     True
     """
 
@@ -293,8 +293,8 @@ def solve_evar(mdp: FiniteMDP, alpha: float, *, tol: float = 1e-6) -> EVaRSoluti
     --------
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=7)
-    >>> found = eb.solve_evar(bridge, 0.1)
-    >>> round(found.value, 4), bool(found.upper - found.lower <= 5e-6)
+    >>> solution = eb.solve_evar(bridge, 0.1)
+    >>> round(solution.value, 4), bool(solution.upper - solution.lower <= 5e-6)
     (1.0, True)
     """
     mdp, tol, c = check_model(mdp), check_positive("tol", tol), math.log(1 / check_probability("alpha", alpha))
