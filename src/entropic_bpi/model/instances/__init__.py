@@ -1,7 +1,8 @@
 """Instances: example problems, built by a function or by name.
 
 ``make("risky-bridge", horizon=9)`` and ``risky_bridge(horizon=9)`` build the same model; names may be written with
-hyphens, as on the command line, or with underscores.
+hyphens, as on the command line, or with underscores. The command ``entropic-bpi instances`` shows the first line of each
+function's docstring.
 """
 
 import inspect

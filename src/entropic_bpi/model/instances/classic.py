@@ -18,7 +18,7 @@ _DENSE_STATES = 500
 def risky_bridge(
     horizon: int = 7, p_start: float = 0.95, p_mid: float = 0.75, p_final: float = 0.25, p_dash: float = 0.85
 ) -> FiniteMDP:
-    """Return the risky bridge of the paper: walk safely, or jump ahead at the risk of falling.
+    """The bridge of the paper: walk safely, or jump ahead at the risk of falling.
 
     Action ``safe`` walks ``s0 → s1 → … → s5 → sg`` with certainty. Action ``risky`` jumps from ``s0``, ``s1`` or ``s2``
     to ``s4``, or from ``s4`` to the goal ``sg``; if it fails, it falls into the pit ``sb``. The goal and the pit are
@@ -64,7 +64,7 @@ def risky_bridge(
 
 
 def river_swim(n_states: int = 6, horizon: int = 20) -> FiniteMDP:
-    """Return RiverSwim: move left for a small reward, or swim right against the current for a large one.
+    """Move left for a small reward, or swim right against the current for a large one.
 
     ``left`` always moves one state to the left; in the first state it stays. ``right`` moves at random:
 
@@ -122,7 +122,7 @@ def river_swim(n_states: int = 6, horizon: int = 20) -> FiniteMDP:
 def garnet(
     n_states: int, n_actions: int, branching: int, *, horizon: int, seed: int, stationary: bool = True
 ) -> FiniteMDP:
-    """Return a random MDP with a given number of successors per state and action.
+    """A random MDP with a given number of successors per state and action.
 
     The successors of a pair (s, a) are a uniform random subset of the states, their probabilities are Dirichlet(1), that is
     uniform on the simplex, and the reward r(s, a) is uniform on [0, 1]. Episodes start in state 0. The model is stored

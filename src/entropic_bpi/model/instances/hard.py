@@ -100,7 +100,7 @@ def largest_eps(paid_steps: int, beta: float) -> float:
 def hard_instance(
     n_states: int, n_actions: int, horizon: int, *, beta: float, eps: float, special: tuple[int, int, int] | None = None
 ) -> FiniteMDP:
-    r"""Return a hard instance of the lower bound: one of very many choices is better, by more than ``eps``.
+    r"""The instance of the lower bound: one of many choices is better, by more than eps.
 
     State 0 is the waiting state, 1 the good state, 2 the bad state, and 3, 4, … are the nodes of the tree in breadth-first
     order, the root first. In state 0, action 0 waits during the steps in which waiting is possible; all other actions lead
