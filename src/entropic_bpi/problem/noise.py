@@ -8,7 +8,7 @@ unknown.
 for each distinct :math:`(g,\Pi)`: a confidence set for the distribution of the class. A visit counts in **every** ball of
 its law whose partition is that of the pair or coarser. Whether it counts depends on the pair and never on the outcome. With
 lost sales, for example, a demand below the stock is observed exactly; counting it in a finer ball for that reason would be a
-selection by the outcome. If the label of every visit is observed, whatever the pair and the outcome, each visit counts in
+selection by the outcome. If the label of every visit is observed, for every pair and outcome, each visit counts in
 every ball of its law.
 
 **Event.** With :math:`N_r` the counts of ball :math:`r` and :math:`P` the number of balls with several classes that matter,

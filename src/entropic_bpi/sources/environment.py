@@ -257,7 +257,7 @@ class Player:
         self.tests.add(seen, moves)
 
     def _walk(self, states: list[int], leading: bool, plan: list[_Tables], seen: Batch) -> None:
-        """Play one episode from each state, in parallel; a copy whose episode has ended waits for the others."""
+        """Play one episode from each state, one step of all at a time; a copy whose episode has ended waits."""
         problem, environment, end = self.problem, self.environment, self.problem.n_states - 1
         seen.starts.update(states)
         walking, visits = list(range(len(states))), []
