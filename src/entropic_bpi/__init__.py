@@ -1,7 +1,7 @@
 """Risk-sensitive reinforcement learning in finite MDPs, with a certificate.
 
-The public names are those of the table ``__init__.pyi``. Modules load when a name is first used, so that importing the
-package stays cheap. No module has the name of a public function.
+The file ``__init__.pyi`` lists the public names. A module is imported when one of its names is first used, so that importing
+the package is fast. No module has the name of a public function: importing it would hide the function.
 """
 
 import ast
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def _public_names() -> dict[str, tuple[str, str]]:
-    """The module that each public name comes from, and what it is called there."""
+    """Return, for each public name, the module that defines it and its name in that module."""
     table = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     lines = [line for line in table.body if isinstance(line, ast.ImportFrom)]
     return {
@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home, own = _HOME[name]
     value = getattr(import_module(home, __name__), own, None) if home else None
-    if value is None:  # a module that nobody has imported yet
+    if value is None:  # a module that has not been imported yet
         value = import_module(f"{home}.{own}", __name__)
     globals()[name] = value
     return value

@@ -1,4 +1,4 @@
-"""The errors that the library raises on bad input: one family, each also a ``ValueError``."""
+"""The errors that the library raises on bad input. They have one base class, and each is also a ``ValueError``."""
 
 from typing import Any
 
@@ -29,10 +29,10 @@ class InvalidModelError(EntropicBPIError, ValueError):
 
 
 class InvalidProblemError(EntropicBPIError, ValueError):
-    """A question about a model is ill-posed: a bad β, ε, δ, policy, option or name; or a source contradicts what is assumed.
+    """An argument is invalid (β, ε, δ, policy, option, name), or a source of data contradicts an assumption.
 
-    ``counts`` has what a run had played when it ended in this error, the episodes of the failed batch excepted; None if
-    nothing was played. It is there to be looked at: a claim from it would ignore what ended the run.
+    If a run raises this error, ``counts`` holds the episodes that it had played, without those of the failed batch; None if
+    it had played none. They are for inspection only: a certificate from them would ignore the reason for the error.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class InvalidProblemError(EntropicBPIError, ValueError):
 
 
 class CertificateError(EntropicBPIError, ValueError):
-    """A certificate file cannot be read or is not one of ours.
+    """A certificate file cannot be read, or was not written by this library.
 
     Examples
     --------

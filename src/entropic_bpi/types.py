@@ -1,4 +1,4 @@
-"""The words that all parts of the library share. This module imports nothing of the rest."""
+"""The data types that all parts of the library share. This module imports no other module of the library."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
-# Arrays in what is written to files, with the type of their numbers.
+# Types of array fields in objects that are written to files; the annotation is the type of the elements.
 Integers = Annotated[np.ndarray, int]
 Reals = Annotated[np.ndarray, float]
 
 
 class _Ending(Enum):
-    """Where successors of an environment are declared: the end of the episode may follow."""
+    """The end of the episode, as a possible successor in declarations about an environment."""
 
     END = "END"
 
@@ -26,7 +26,7 @@ END: Final = _Ending.END
 
 
 class Summarised:
-    """A result that notebooks show by its summary."""
+    """Base class of results that notebooks display as an HTML summary."""
 
     def _repr_html_(self) -> str:
         import entropic_bpi
@@ -43,9 +43,9 @@ class Goal(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """A claim about one policy: ``lower`` ≤ V^π, V* ≤ ``upper`` and V* - V^π ≤ ``gap``; infinite ones say nothing.
+    """A claim about one policy: ``lower`` ≤ V^π, V* ≤ ``upper`` and V* - V^π ≤ ``gap``.
 
-    Numbers or, for the successive plans of a run, arrays of them.
+    An infinite bound makes no claim. The fields are numbers or, for the successive plans of a run, arrays.
     """
 
     lower: Any
@@ -53,25 +53,26 @@ class Bounds(NamedTuple):
     gap: Any
 
     def reached(self, goal: Goal) -> bool:
-        """Whether the policy is certified to be ε-optimal: the test that ends a run. A NaN never is."""
+        """Return whether the policy is certified to be ε-optimal, which ends a run. False if ``gap`` is NaN."""
         return bool(self.gap <= goal.eps)
 
     @property
     def certified(self) -> Bounds:
-        """The same with the gap that the interval certifies, where that is smaller than the method's own."""
+        """These bounds, with ``upper - lower`` as the gap if that is smaller than the method's own gap."""
         width = self.upper - self.lower
         return self._replace(gap=min(self.gap, width)) if math.isfinite(self.lower) else self
 
 
-# What a gap may come from: the gap certificate, the pair certificate, or the first of these on parts of the balls, of which
-# some may be empty.
+# The test that a gap comes from: the gap certificate, the pair certificate, or the gap certificate on each part of the
+# confidence balls, of which some may be empty.
 RATIO, PAIRS, BOXES, EMPTY = "ratio", "pairs", "boxes", "empty"
 
 
 class Cut(NamedTuple):
-    """Two parts of the kernels: an ``event`` of a ``law`` has a probability of at most ``at``, or of at least that.
+    """A cut of the set of kernels into two parts: the ``event`` has a probability of at most ``at``, or of at least ``at``.
 
-    Of declared noise they are numbers of a law and its labels, otherwise those of a row and its next states.
+    With declared noise, ``law`` is the number of a law and ``event`` lists labels. Otherwise ``law`` is the number of a row
+    and ``event`` lists next states.
     """
 
     law: int
@@ -80,16 +81,16 @@ class Cut(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A part of the λ over which the entropic value at risk is a supremum, and how it is covered.
+    """An interval of λ, and the bounds that cover it. The entropic value at risk is a supremum over all λ.
 
     Attributes
     ----------
     lam : float
-        Bounds of the values at β = -λ, for this λ, speak for the whole cell.
+        The bounds of the values at β = -λ, for this λ, hold for the whole interval.
     until : float or None
-        Where the cell ends and the next one begins; None for the last, which has no end.
+        The end of the interval, where the next one begins; None for the last interval, which is unbounded.
     test : str or None
-        What the gap at this λ comes from; None where the values alone decide.
+        The test that the gap at this λ comes from; None if the values alone decide.
     """
 
     lam: float
@@ -98,10 +99,11 @@ class Cell(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """The bounds that a certificate states, and the ``test`` that its gap comes from, where a method has several.
+    """The bounds that a certificate states, and the ``test`` that its gap comes from, if the method has several.
 
-    Of ``"boxes"`` the tree of ``cuts`` in preorder: the part with the smaller probability first, and for each leaf
-    ``"ratio"`` or ``"empty"``. Of the entropic value at risk the ``cells`` that the bounds come from.
+    For the test ``"boxes"``, ``cuts`` is the tree of cuts in preorder: the part with the smaller probability first, and
+    ``"ratio"`` or ``"empty"`` for each leaf. For the entropic value at risk, ``cells`` are the intervals of λ that the
+    bounds come from.
     """
 
     lower: float
@@ -113,10 +115,10 @@ class Claim(NamedTuple):
 
 
 class Behaviour(NamedTuple):
-    """What to play: arrays ``(steps, S)`` of actions; ``switch_action`` is -1 where the lead goes on.
+    """The policy to play next: arrays ``(steps, S)`` of actions; ``switch_action`` is -1 where ``lead`` continues.
 
-    Follow ``lead`` until the first step and state for which ``switch_action`` names an action, play it, and follow
-    ``greedy`` from there on; or, unless ``leading``, follow ``greedy`` from the start.
+    If ``leading``, follow ``lead`` until the first step and state at which ``switch_action`` is not -1, play that action,
+    and follow ``greedy`` afterwards. Otherwise follow ``greedy`` from the start.
     """
 
     greedy: np.ndarray
@@ -126,15 +128,16 @@ class Behaviour(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a method makes of its counts: a candidate, what is certified about it, and what to play next.
+    """The result of a method for given counts: a candidate policy, its bounds, and the policy to play next.
 
     Attributes
     ----------
     policy : int array ``(steps, S)``
-        The candidate, the artificial first step of a random start included.
+        The candidate policy; with a random start, the first step is the artificial one that draws the first state.
     bounds : Bounds
-        Of the candidate.
+        The bounds certified for the candidate.
     behaviour : Behaviour
+        The policy to play next.
     """
 
     policy: np.ndarray
@@ -143,18 +146,18 @@ class Plan(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What the episodes of an environment say about what is assumed of it; see :mod:`entropic_bpi.runs.verdicts`.
+    """The evidence of the episodes against the assumptions about an environment; see :mod:`entropic_bpi.runs.verdicts`.
 
     Attributes
     ----------
     stationary : float or None
-        Logarithm of the e-value against one law at every step; None where that is not assumed.
+        Logarithm of the e-value against the assumption that the law is the same at every step; None if that is not assumed.
     memoryless : float
-        The same against a law that does not depend on the previous state.
+        Logarithm of the e-value against the assumption that the law does not depend on the previous state.
     unchanging : float or None
-        The same against a law that does not change over the episodes.
+        Logarithm of the e-value against the assumption that the law does not change over the episodes.
     returns : float or None
-        The returns of the episodes alone show that V* is at least this; None where that was found for another β.
+        A lower bound on V* from the returns of the episodes alone; None if it was computed for another β.
     """
 
     stationary: float | None
@@ -166,9 +169,10 @@ class Evidence(NamedTuple):
 class Transitions(NamedTuple):
     """Observed transitions: ``times[i]`` visits of row ``rows[i]`` that went to ``successors[i]``.
 
-    Where rewards are learned, each of them paid something from ``rewards[i]`` to ``upper[i]``: of rewards that are known
-    exactly the two are equal, and ``upper`` may be empty if all are. Where rewards are known before, both are empty. Where
-    declared noise is observed, ``labels`` has how often each label was drawn, law after law; elsewhere it is empty.
+    If rewards are learned, each of these visits paid a reward from ``rewards[i]`` to ``upper[i]``. The two are equal for
+    rewards that were observed exactly, and ``upper`` may be empty if all were. If rewards are known in advance, both arrays
+    are empty. If the labels of declared noise are observed, ``labels`` counts how often each label was drawn, law after law;
+    otherwise it is empty.
     """
 
     rows: Integers

@@ -159,7 +159,7 @@ def test_actions_of_a_log_are_given_as_they_were():
     "labels", [["{'x': MAP{'a': 1}}", "{'x': MAP{'b': 1}}"], ["TIMESTAMPTZ '2024-01-01 00:00:00+00'"]]
 )
 def test_maps_and_times_in_a_zone_are_given_as_text(labels):
-    with pytest.raises(eb.InvalidProblemError, match=r"has states of type .*: give them as text"):
+    with pytest.raises(eb.InvalidProblemError, match=r"has states of type .*: convert them to text"):
         claim_from_log(labels)
 
 

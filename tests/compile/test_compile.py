@@ -137,7 +137,7 @@ def test_a_cache_that_can_no_longer_be_written_costs_one_warning(tmp_path):
     cache = tmp_path / "cache"
     vanish = f"import pathlib, shutil; shutil.rmtree({str(cache)!r}); pathlib.Path({str(cache)!r}).touch()"
     told = run(tmp_path, JOB.replace("    assert", f"    {vanish}\n    assert"), NUMBA_CACHE_DIR=str(cache))
-    assert told.startswith("1|compiled code cannot be kept")
+    assert told.startswith("1|compiled code cannot be cached")
 
 
 def test_no_folder_for_the_cache_costs_one_warning(tmp_path):
@@ -146,7 +146,7 @@ def test_no_folder_for_the_cache_costs_one_warning(tmp_path):
     blocked.touch()
     (tmp_path / "__pycache__").touch()
     told = run(tmp_path, NUMBA_CACHE_DIR=str(blocked / "cache"), XDG_CACHE_HOME=str(blocked), HOME=str(blocked))
-    assert told.startswith("1|compiled code cannot be kept")
+    assert told.startswith("1|compiled code cannot be cached")
     assert "NUMBA_CACHE_DIR" in told
 
 
@@ -183,7 +183,7 @@ def test_a_full_disk_costs_one_warning(tmp_path):
         )
     )
     told = run(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
-    assert told.startswith("1|compiled code cannot be kept")
+    assert told.startswith("1|compiled code cannot be cached")
 
 
 def test_no_other_module_calls_numba_directly():

@@ -60,6 +60,9 @@ class TestTail:
             assert max(map(abs, tail_of(discount, horizon, ends))) <= 0.1 * eps * (1 + 1e-12)
             assert max(map(abs, tail_of(discount, horizon - 1, ends))) > 0.1 * eps
         assert horizon_for(0.9, (0.0, 0.0), 0.1) == 1
+        assert (
+            horizon_for(0.9, (0.0, 1e300), 1e-300) > 7000
+        )  # a tenth of eps, divided by the largest return, underflows
         long = eb.discounted(SWIM, 0.99).horizon
         assert 0.99**long <= 1e-9 < 0.99 ** (long - 1)
 
@@ -98,7 +101,7 @@ class TestPlanning:
             eb.solve(changing, 0.0, discount=0.9)
         with pytest.raises(eb.InvalidProblemError, match="discount must lie strictly between 0 and 1"):
             eb.solve(SWIM, 0.0, discount=1.0)
-        with pytest.raises(eb.InvalidProblemError, match="horizon is for discounted returns"):
+        with pytest.raises(eb.InvalidProblemError, match="horizon= is only for discounted returns"):
             eb.solve(SWIM, 0.0, horizon=3)
 
     def test_as_many_steps_as_states_and_actions_are_not_mistaken_for_next_states(self):
@@ -229,7 +232,7 @@ class TestModels:
         with pytest.raises(eb.InvalidProblemError, match="can still differ by"):
             eb.identify(SWIM, **GOAL, eps=0.4, discount=0.9, horizon=3)
         lake = {"reward_range": (0, 1), "eps": 0.3, "discount": 0.5}
-        with pytest.raises(eb.InvalidProblemError, match="how the two go together is not proved"):
+        with pytest.raises(eb.InvalidProblemError, match="their combination is not proved"):
             eb.identify("FrozenLake-v1", **GOAL, **lake, return_range=(0, 1))
         with pytest.raises(eb.InvalidProblemError, match="discount needs reward_law='fixed'"):
             eb.identify("FrozenLake-v1", **GOAL, **lake, reward_law="random")

@@ -103,7 +103,7 @@ class TestFront:
     def test_bad_arguments_are_named(self):
         with pytest.raises(eb.InvalidProblemError, match="betas must be finite with low <= high"):
             eb.front(BRIDGE, betas=(2, 1))
-        with pytest.raises(eb.InvalidProblemError, match="give a larger tol"):
+        with pytest.raises(eb.InvalidProblemError, match="use a larger tol"):
             eb.front(BRIDGE, betas=(0, 1e9))
 
 

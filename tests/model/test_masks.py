@@ -147,6 +147,13 @@ def test_policies_with_forbidden_actions_are_refused():
         eb.evaluate(mdp, np.full((2, 2, 2), 0.5), 1.0)  # probabilities, which are no policy here
 
 
+def test_the_gymnasium_environment_of_a_problem_file_is_that_of_its_model(tmp_path):
+    (tmp_path / "problem.toml").write_text('source = "risky-bridge"\n\n[params]\nhorizon = 8\n')
+    env = eb.as_gymnasium(tmp_path / "problem.toml")
+    assert env.mdp == eb.instances.risky_bridge(horizon=8)
+    assert env.observation_space.n == 8
+
+
 def test_the_gymnasium_environment_offers_the_masks():
     mdp = eb.FiniteMDP(np.full((2, 2, 2), 0.5), np.zeros((2, 2)), horizon=2, allowed=[[True, False], [False, True]])
     env = eb.as_gymnasium(mdp)

@@ -341,7 +341,7 @@ def test_numpy_files_of_other_programs_are_errors(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 3}, "model version 3, this library reads versions 1 and 2"),
+        ({"version": 3}, "model version 3; this library reads versions 1 and 2"),
         ({"version": None}, "model version None"),
         ({"horizon": 4.5}, "horizon must be an integer"),
         ({"horizon": "4"}, "horizon must be an integer"),
@@ -496,7 +496,9 @@ def test_a_reward_that_is_not_finite_is_an_error_that_says_where(shape, index, w
 
 
 def test_rewards_whose_sum_overflows_are_an_error():
-    with pytest.raises(InvalidModelError, match=r"rewards\[s=0, a=0\] is 1e\+308, expected a sum .* within doubles"):
+    with pytest.raises(
+        InvalidModelError, match=r"rewards\[s=0, a=0\] is 1e\+308, expected a reward whose sum .* is finite"
+    ):
         FiniteMDP(transitions(), np.full((S, A), 1e308), horizon=H)
 
 

@@ -229,10 +229,10 @@ def test_a_file_without_our_format_or_horizon_is_read_with_a_note(tmp_path):
     np.savez(tmp_path / "coin.npz", **arrays)
     expected = FiniteMDP(**arrays, horizon=2)
     for path in (tmp_path / "coin.json", tmp_path / "coin.npz"):
-        with pytest.warns(UserWarning, match="has no key format"):
+        with pytest.warns(UserWarning, match="has no key 'format'"):
             assert FiniteMDP.load(path, horizon=2) == expected
         with (
             pytest.warns(UserWarning, match="format"),
-            pytest.raises(InvalidModelError, match="no horizon: give horizon="),
+            pytest.raises(InvalidModelError, match="no horizon: pass horizon="),
         ):
             FiniteMDP.load(path)

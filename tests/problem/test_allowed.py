@@ -110,14 +110,14 @@ def test_a_run_with_offered_masks_goes_on_from_its_checkpoint(tmp_path):
     ("env", "allowed", "message"),
     [
         (Store(offers=False), "info", r"info\['action_mask'\] in state 2 is None; allowed='info' needs 3 flags"),
-        (Store(changes=True), "info", "is not what it was before: it must depend on the state alone"),
+        (Store(changes=True), "info", "differs from the one before: it must depend only on the state"),
         (Store(np.zeros((4, 3), dtype=bool)), "info", "at least one of them 1"),
         (Store(), "mask", "allowed must be one of info"),
         (Store(), MASKS[:3], r"allowed must be a boolean array of shape \(S, A\) = \(4, 3\)"),
         (Store(), np.full((4, 3), 0.5), "an array of booleans"),
         (Store(), MASKS & [True, True, False], r"allowed\[s=3\] allows no action"),
         (Store(), lambda s: [], r"allowed\(0\) returned no action"),
-        (Store(), lambda s: [7], r"allowed\(0\) returned 7, which is no action"),
+        (Store(), lambda s: [7], r"allowed\(0\) returned 7, which is not an action"),
         (Store(), lambda s: 1 / 0, r"allowed\(0\) raised ZeroDivisionError"),
     ],
 )
@@ -164,7 +164,10 @@ def test_masks_that_change_from_step_to_step():
 
 @pytest.mark.parametrize(
     ("allowed", "message"),
-    [("info", "a FiniteMDP's own masks are known"), (~MASKS | (np.arange(4) == 2)[:, None], "leave some state")],
+    [
+        ("info", "a FiniteMDP's own masks are known"),
+        (~MASKS | (np.arange(4) == 2)[:, None], "together forbid every action"),
+    ],
 )
 def test_masks_that_a_model_cannot_have(allowed, message):
     with pytest.raises(eb.EntropicBPIError, match=message):
@@ -267,5 +270,5 @@ def test_masks_and_noise():
 
 def test_the_first_action_that_does_not_exist_is_named():
     wrong = {"allowed": lambda state: [0, 7, 8], "beta": 1.0, "eps": 0.5, "delta": 0.1}
-    with pytest.raises(eb.InvalidProblemError, match="returned 7, which is no action"):
+    with pytest.raises(eb.InvalidProblemError, match="returned 7, which is not an action"):
         eb.identify(eb.instances.risky_bridge(horizon=3), **wrong)

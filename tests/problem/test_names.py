@@ -161,8 +161,8 @@ def test_a_log_has_them_in_the_order_of_its_states():
         ({"state_names": ["a", "a", "b"]}, "state_names repeats 'a'"),
         ({"state_names": ["a", "b", "end"]}, "state_names repeats 'end'"),
         ({"action_names": "up"}, "action_names must be a list of names"),
-        ({"unit": 3}, "unit must be a text"),
-        ({"title": ""}, "title must be a text"),
+        ({"unit": 3}, "unit must be a non-empty string"),
+        ({"title": ""}, "title must be a non-empty string"),
         ({"state_names": ["a", "b", "c"], "max_states": 3}, "not max_states"),
     ],
 )

@@ -144,8 +144,8 @@ def test_an_end_is_one_more_state():
 
 WRONG_MODELS = [
     (lambda s, a, w: 9, r"the outcome of \(0, 0, 0\) is 9, expected a next state"),
-    (lambda s, a, w: (s, np.nan), "finite number"),
-    (lambda s, a, w: (0, float(w)), "make what decides it part of the state"),
+    (lambda s, a, w: (s, np.nan), "with a finite reward"),
+    (lambda s, a, w: (0, float(w)), "add what determines the reward to the state"),
     (lambda s, a, w: 1 / 0, "raised ZeroDivisionError"),
     ({(0, 0, 0): 1}, r"the outcome of \(0, 0, 1\) is not listed"),
 ]
@@ -157,11 +157,23 @@ def test_wrong_outcomes_are_refused(outcome, message):
         eb.FiniteMDP.from_noise(range(2), range(2), range(2), [0.5, 0.5], outcome, horizon=2, start=0)
 
 
+@pytest.mark.parametrize("probabilities", [[0.5, 0.6], [1.5, -0.5], [np.nan, 1], [1], ["x", "y"], [[1], [2, 3]], None])
+def test_wrong_probabilities_are_refused(probabilities):
+    with pytest.raises(eb.InvalidModelError, match="probabilities must be 2 non-negative numbers that add up to 1"):
+        eb.FiniteMDP.from_noise(range(2), range(2), range(2), probabilities, lambda s, a, w: s, horizon=2, start=0)
+
+
+@pytest.mark.parametrize("start", [2, ["x", "y"], [0.5, 0.6], [1.0]])
+def test_a_wrong_start_of_a_model_with_noise_is_refused(start):
+    with pytest.raises(eb.InvalidModelError, match="start"):
+        eb.FiniteMDP.from_noise(range(2), range(2), range(2), [0.5, 0.5], lambda s, a, w: s, horizon=2, start=start)
+
+
 def test_declarations_that_do_not_fit_are_refused():
     mdp = shop()
     for more, message in (
-        ({"successors": "model"}, "noise says what may follow"),
-        ({"max_successors": 2}, "noise says what may follow"),
+        ({"successors": "model"}, "noise determines the possible next states"),
+        ({"max_successors": 2}, "noise determines the possible next states"),
         ({"method": "bernstein"}, "bernstein"),
     ):
         with pytest.raises(eb.InvalidProblemError, match=message):
@@ -170,7 +182,7 @@ def test_declarations_that_do_not_fit_are_refused():
         eb.identify(eb.instances.risky_bridge(horizon=5), noise="model", **GOAL)
     with pytest.raises(eb.InvalidProblemError, match=r"must be an eb\.Noise"):
         eb.identify(mdp, noise=3, **GOAL)
-    with pytest.raises(eb.InvalidProblemError, match="law= must say"):
+    with pytest.raises(eb.InvalidProblemError, match="law= must name"):
         eb.identify(mdp, noise=eb.Noise({"a": [0], "b": [1]}, lambda s, a, w: s), **GOAL)
 
 
@@ -206,7 +218,7 @@ def test_noise_as_a_table_is_read_from_a_problem_file(tmp_path):
     found = eb.Declarations.load(tmp_path / "problem.toml").noise
     assert found.laws == {"": list(range(5))}
     assert found.outcome == outcome
-    with pytest.raises(eb.InvalidProblemError, match="cannot hold a function"):
+    with pytest.raises(eb.InvalidProblemError, match="cannot contain a function"):
         eb.Declarations(noise=eb.Noise(range(5), stock)).save(tmp_path / "other.toml")
 
 

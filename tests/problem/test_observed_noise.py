@@ -175,9 +175,9 @@ def test_without_an_info_there_is_no_label():
     log = eb.Log.read(data, **columns, truncated=True, states=range(ROOM + 1))
     with pytest.raises(eb.InvalidProblemError, match="a log has none"):
         eb.certify(log, noise=OBSERVED, beta=0.0, delta=0.1, horizon=1)
-    with pytest.raises(eb.InvalidProblemError, match="labels of noise with observed="):
+    with pytest.raises(eb.InvalidProblemError, match="labels of noise must be given"):
         eb.identify(Shop, noise=OBSERVED, data=log, **GOAL)
-    with pytest.raises(eb.InvalidProblemError, match="cannot hold a function"):
+    with pytest.raises(eb.InvalidProblemError, match="cannot contain a function"):
         eb.Noise(["a"], {(0, 0, "a"): 0}, observed=till).as_table()
 
 

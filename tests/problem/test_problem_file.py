@@ -102,7 +102,7 @@ def test_a_first_state_that_is_a_tuple_is_not_a_list_of_states(tmp_path):
 
 
 def test_a_function_is_refused_and_a_table_is_advised(tmp_path):
-    with pytest.raises(eb.InvalidProblemError, match=r"a problem file cannot hold .*use a table"):
+    with pytest.raises(eb.InvalidProblemError, match=r"a problem file cannot contain .*use a table"):
         eb.Declarations(successors=lambda state, action: [state]).save(tmp_path / "problem.toml")
     assert not (tmp_path / "problem.toml").exists()
 
@@ -135,7 +135,7 @@ def test_labels_survive_as_they_are(label):
         ("[declare.horizon]\nvalue = 2\nseen = 1", "declare.horizon.seen must be a string"),
         ("[declare.horizon]\nvalue = 2\nsean = 'x'", "declare.horizon.sean is unknown"),
         ("[declare.reward_range]\nvalue = [0, inf]", "declare.reward_range.value must be a pair of numbers"),
-        ("[declare.successors]\nvalue = [[0, 1]]", "declare.successors.value must be 'model', a list of different"),
+        ("[declare.successors]\nvalue = [[0, 1]]", "declare.successors.value must be 'model', a list of distinct"),
         ("[declare.successors]\nvalue = ['01 1', '01 10']", "declare.successors.value must be 'model'"),
         ("[declare.successors]\nvalue = [[0, 1, [0]], [0, 1, [1]]]", "declare.successors.value must be 'model'"),
         ("[names]\nhorizon = 3", "names.horizon is unknown"),

@@ -87,9 +87,9 @@ def test_what_is_no_state_is_refused(start):
     [
         (
             "fixed",
-            r"an episode started in state '\(1, 1\)', the first one in another \(after 7 episodes, which are kept",
+            r"an episode started in state '\(1, 1\)', but the first one in another \(after 7 episodes, which are kept",
         ),
-        ((1, 0), r"an episode started in state '\(1, 1\)', which is not among the declared ones \(after 7 episodes"),
+        ((1, 0), r"an episode started in state '\(1, 1\)', which is not a declared first state \(after 7 episodes"),
     ],
 )
 def test_another_start_is_a_contradiction_and_what_was_played_is_kept(start, message, tmp_path):
@@ -220,9 +220,12 @@ def test_the_start_of_a_log(start, numbers):
     [
         (
             "fixed",
-            "line 4 of .*: the declared start is wrong: an episode started in state 'b', the first one in another",
+            "line 4 of .*: the declared start is wrong: an episode started in state 'b', but the first one in another",
         ),
-        (["a", "c"], "line 4 of .*: the declared start is wrong: an episode started in state 'b', which is not among"),
+        (
+            ["a", "c"],
+            "line 4 of .*: the declared start is wrong: an episode started in state 'b', which is not a declared",
+        ),
         ("d", "start names 'd', which is not a state"),
     ],
 )

@@ -74,7 +74,7 @@ BAD = [
     ({"checkpoint": "no/such/folder/file"}, "no/such/folder is not an existing folder"),
     ({"preregister": 7}, "preregister must be a path, got 7"),
     ({"preregister": "no/such/folder/file"}, "preregister: no/such/folder/file cannot be written"),
-    ({"mdp": PER_STEP, "stationary": True}, "the model's changes by step"),
+    ({"mdp": PER_STEP, "stationary": True}, "differ between steps"),
     ({"mdp": NEXT, "method": "bernstein"}, "method='bernstein' needs rewards that depend on .* Use method='kl'"),
     ({"mdp": NEXT, "method": "bernstein", "constants": "sharp"}, "Use method='kl'"),
     ({"method": "bernstein", "beta": 0}, "constants='verified' needs beta != 0; constants='sharp' covers beta = 0"),
@@ -82,7 +82,7 @@ BAD = [
     ({"method": "bernstein", "constants": "sharp", "beta": -1e6}, r"exceeds 600"),
     # What the verified constants ignore must still make sense.
     ({"method": "bernstein", "successors": "all"}, "successors must be None, 'model' or a boolean mask"),
-    ({"method": "bernstein", "mdp": PER_STEP, "stationary": True}, "the model's changes by step"),
+    ({"method": "bernstein", "mdp": PER_STEP, "stationary": True}, "differ between steps"),
 ]  # fmt: skip
 
 

@@ -104,7 +104,7 @@ def test_an_id_that_is_not_registered_says_which_package_may_have_it():
     for source in ("gym:MiniGrid-Empty-99x99-v0", "MiniGrid-Empty-99x99-v0"):
         with pytest.raises(eb.InvalidProblemError, match="gym:package:Env-v0"):
             eb.inspect(source, episodes=1)
-    with pytest.raises(eb.InvalidProblemError, match="as in gym:package:Env-v0"):
+    with pytest.raises(eb.InvalidProblemError, match="use gym:package:Env-v0"):
         eb.inspect("gym:NoSuchThing-v7", episodes=1)
 
 

@@ -182,7 +182,7 @@ def test_what_cannot_be_listed_is_named_with_its_size_and_the_way_out():
     for space, size in [
         (spaces.Box(0, 255, (4, 4, 3), np.uint8), r"has about 10\^116 elements of 48 integers"),
         (spaces.Discrete(100_001), "has 100001 elements"),
-        (spaces.Box(0, 1, (2,)), "is not made of finitely many integers"),
+        (spaces.Box(0, 1, (2,)), "does not consist of finitely many integers"),
     ]:
         with pytest.raises(eb.InvalidProblemError, match=rf"{size}.*max_states=M"):
             eb.identify(Disguise(space, int), **BASICS)

@@ -118,7 +118,7 @@ def test_an_episode_that_was_cut_before_the_others_must_tell_where_it_went(told)
     columns["next_state"] = np.where(columns["truncated"], np.nan, columns["next_state"])
     line = 1 + int(cut[0] if told is None else np.flatnonzero(columns["truncated"])[0])
     with pytest.raises(
-        InvalidProblemError, match=rf"line {line} of dict, episode \d+: it was cut after step \d, and the"
+        InvalidProblemError, match=rf"line {line} of dict, episode \d+: it was truncated after step \d, and the"
     ):
         read(columns, next_state=told, truncated=True if told is None else "truncated")
 
@@ -219,16 +219,19 @@ def broken(line, column, value):
         (broken(4, "episode", ""), "line 4 of log.csv: episode is missing"),
         (broken(2, "step", "one"), "line 2 of log.csv: step is 'one', not an integer"),
         (broken(2, "step", 1.5), "line 2 of log.csv: step is '1.5', not an integer"),
-        (broken(2, "step", 0), "line 2 of log.csv, episode '0': step 0 where step 1 should be"),
-        (broken(2, "step", 7), "line 2 of log.csv, episode '0': step 7 where step 1 should be"),
-        (broken(1, "step", -1), "line 1 of log.csv, episode '0': step -1 where step 0 should be"),
-        (broken(3, "next_state", "b"), "line 3 of log.csv, episode '1': next_state is 'b', but the episode goes on in"),
+        (broken(2, "step", 0), "line 2 of log.csv, episode '0': got step 0, expected step 1"),
+        (broken(2, "step", 7), "line 2 of log.csv, episode '0': got step 7, expected step 1"),
+        (broken(1, "step", -1), "line 1 of log.csv, episode '0': got step -1, expected step 0"),
+        (
+            broken(3, "next_state", "b"),
+            "line 3 of log.csv, episode '1': next_state is 'b', but the episode continues in",
+        ),
         (broken(4, "terminated", "maybe"), "line 4 of log.csv: terminated is 'maybe', neither true nor false"),
-        (broken(1, "terminated", True), "line 1 of log.csv, episode '0': it goes on although it terminated"),
-        (broken(3, "truncated", True), "line 3 of log.csv, episode '1': it goes on although it terminated or was"),
+        (broken(1, "terminated", True), "line 1 of log.csv, episode '0': it continues after it terminated"),
+        (broken(3, "truncated", True), "line 3 of log.csv, episode '1': it continues after it terminated or was"),
         (
             GOOD[:3] + [(1, 1, "a", "x", 0.0, "", False, False)],
-            "line 4 of log.csv, episode '1': it stops after step 1, and nothing tells how",
+            "line 4 of log.csv, episode '1': it stops after step 1 for an unknown reason",
         ),
         (broken(3, "state", "d"), "line 3 of log.csv: state is 'd', not among the declared states"),
         (broken(4, "next_state", "d"), "line 4 of log.csv: next_state is 'd', not among the declared states"),
@@ -250,7 +253,7 @@ def test_what_does_not_fit_is_named_with_its_line(lines, message, tmp_path):
         ({"state": 3}, "state=3 is not a column"),
         ({"truncated": True, "terminated": True}, "terminated=True is not a column"),
         ({"states": []}, "states must list at least one label"),
-        ({"states": ["a", None]}, "states must list at least one label, and not None"),
+        ({"states": ["a", None]}, "states must list at least one label, without None"),
         ({"states": "abc"}, "states must be a list"),
         ({"states": ["a", "b", "a"]}, "states lists 'a' twice"),
         ({"states": [object()]}, "cannot be read as a log"),
@@ -278,7 +281,7 @@ def test_what_is_no_table_is_refused(data):
 
 def test_an_episode_that_was_cut_must_be_said_to_be(tmp_path):
     path = write_csv(tmp_path / "log.csv", GOOD)
-    with pytest.raises(InvalidProblemError, match=r"line 4 .* it stops after step 1, and nothing tells how"):
+    with pytest.raises(InvalidProblemError, match=r"line 4 .* it stops after step 1 for an unknown reason"):
         read(path, next_state=None, truncated=None)
     log = read(path, next_state=None, truncated=True)
     assert (log.unused, log.states) == (2, ("a", "b"))
@@ -371,7 +374,7 @@ def read_ends(data, **options):
 )
 def test_labels_that_would_be_rounded_are_refused(data):
     options = {"next_state": "next_state", "truncated": True} if "next_state" in data else {}
-    with pytest.raises(InvalidProblemError, match=r"would be rounded|different values that are the same"):
+    with pytest.raises(InvalidProblemError, match=r"would be rounded|different values that DuckDB"):
         read_ends(data, **options)
 
 
@@ -394,7 +397,7 @@ def test_declared_labels_are_not_rounded():
 
 def test_labels_that_python_cannot_tell_apart_are_refused():
     times = np.array([1, 2], dtype="datetime64[ns]")  # of which Python's own type has microseconds
-    with pytest.raises(InvalidProblemError, match="different states that are written alike"):
+    with pytest.raises(InvalidProblemError, match="different states with the same text"):
         read_ends(labelled(*range(2), state=times))
 
 

@@ -91,7 +91,7 @@ def test_a_law_that_changes_by_step_is_refused():
 
 def test_rewards_that_cannot_be_told_apart_are_refused():
     noise = eb.Noise(range(4), lambda s, a, w: (0, 1.0 + 1e-12 * w))
-    with pytest.raises(eb.InvalidProblemError, match="cannot be told apart"):
+    with pytest.raises(eb.InvalidProblemError, match="too close together"):
         eb.identify(Shop(), noise=noise, reward_range=(0, 2), **GOAL)
 
 

@@ -247,6 +247,13 @@ def test_next_state_rewards_that_doubles_cannot_tell_apart_are_refused():
         eb.identify(mdp, **IDENTIFY)
 
 
+@pytest.mark.parametrize("exponent", [601.0, np.inf, np.nan])
+def test_an_exponent_that_is_too_large_or_not_a_number_is_refused(exponent):
+    _checks.check_reach(1.0, 600.0, "range")
+    with pytest.raises(eb.InvalidProblemError, match="exceeds 600"):
+        _checks.check_reach(1.0, exponent, "range")
+
+
 def test_the_largest_beta_prints_no_nan(capsys):
     sizes = ["--states", "10", "--actions", "2", "--horizon", "12", "--eps", "0.05", "--delta", "0.05"]
     with pytest.raises(SystemExit) as caught:

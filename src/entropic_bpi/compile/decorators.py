@@ -1,7 +1,7 @@
 """The ways to compile a kernel; no other module calls Numba's own decorators.
 
-Compiled code is kept on disk where that is possible. Where it is not (no folder can be written, the disk is full, a file
-is damaged) the program compiles again and says so once: a cache may never stop a run.
+Compiled code is cached on disk if possible. Otherwise (no folder is writable, the disk is full, a file is damaged) the
+program compiles again and warns once: a failure of the cache never stops a run.
 
 Kernels are linked by :mod:`entropic_bpi.compile.linking`, which halves the time to compile and uses internal parts of
 Numba. If a version of Numba lacks one of them, or if the environment variable ``ENTROPIC_BPI_PLAIN_NUMBA`` is set, Numba's
@@ -21,14 +21,14 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core import event
 
-# A kernel keeps the type that it was written with; the dtypes of its arrays are Numba's affair.
+# Decorators return a function of the same static type. The dtypes of its arrays are checked by Numba, not by mypy.
 Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
 
-# Numba's types say less of it than there is.
+# Numba's annotations do not declare all options.
 _config: Any = numba.config
 
-_told = False
+_has_warned = False
 
 linking: Any = None
 if not os.environ.get("ENTROPIC_BPI_PLAIN_NUMBA"):
@@ -43,21 +43,21 @@ if not os.environ.get("ENTROPIC_BPI_PLAIN_NUMBA"):
         )
 
 
-def _tell(reason: BaseException) -> None:
-    """Warn, once per process, that compiled code is not kept."""
-    global _told
-    if not _told:
-        _told = True
+def _warn_once(reason: BaseException) -> None:
+    """Warn, once per process, that compiled code is not cached."""
+    global _has_warned
+    if not _has_warned:
+        _has_warned = True
         warnings.warn(
-            f"compiled code cannot be kept on disk, so every start compiles again ({reason}); "
-            "set NUMBA_CACHE_DIR to a folder that can be written",
+            f"compiled code cannot be cached on disk, so every start compiles again ({reason}); "
+            "set NUMBA_CACHE_DIR to a writable folder",
             RuntimeWarning,
             stacklevel=2,
         )
 
 
 class _ForgivingCache:
-    """Numba's cache of one function, whose failures only cost time."""
+    """A wrapper of Numba's cache of one function that turns failures into a warning."""
 
     def __init__(self, cache: Any) -> None:
         self._cache = cache
@@ -74,19 +74,20 @@ class _ForgivingCache:
     def _try(self, operation: Callable[..., Any], *args: Any) -> Any:
         try:
             return operation(*args)
-        except Exception as error:  # damaged files raise whatever unpickling them raises
-            _tell(error)
+        except Exception as error:  # unpickling a damaged file can raise any exception
+            _warn_once(error)
         try:
-            self._cache.flush()  # start the damaged index anew
+            self._cache.flush()  # replace the damaged index by an empty one
         except Exception:
             self._cache.disable()
         return None
 
 
 class _CompileClock(event.Listener):
-    """Adds up the ``seconds`` that go into compiling, and tells the ``observers`` when it begins.
+    """Measures the total time of compilations in ``seconds``, and calls the ``observers`` when a compilation begins.
 
-    Meanwhile no cycles of objects are looked for: compiling makes millions that live as long.
+    The garbage collector is disabled during a compilation: Numba creates millions of objects that are needed until its end,
+    and the collector would examine them again and again.
     """
 
     def __init__(self) -> None:
@@ -114,19 +115,19 @@ event.register("numba:compile", compile_clock)  # type: ignore[no-untyped-call]
 
 
 def run_clock() -> float:
-    """Seconds since some moment, without those that went into compiling."""
+    """Return seconds since an arbitrary moment, without the time of compilations."""
     return time.perf_counter() - compile_clock.seconds
 
 
-# No reference counting: where nothing is allocated, counting the arrays taken out of records would be half of the work.
-_LEAN: dict[str, Any] = {"_nrt": False}
+# Functions that allocate nothing need no reference counts, which take half of the time if arrays are read from records.
+_WITHOUT_COUNTING: dict[str, Any] = {"_nrt": False}
 _OPTIONS: dict[str, Any] = {"nopython": True, "boundscheck": None, "nogil": True, "error_model": "numpy"}
 _OPTIONS["no_cfunc_wrapper"] = True
 
 
 def _part(function: Function, **options: Any) -> Any:
     options = _OPTIONS | options
-    if linking is None or _config.DISABLE_JIT:  # Numba then returns the function as it is
+    if linking is None or _config.DISABLE_JIT:  # with DISABLE_JIT, numba.jit returns the function unchanged
         return numba.jit(**options)(function)
     options["no_cpython_wrapper"] = True
     return linking.Part(function, targetoptions=options, pipeline_class=linking.PartCompiler)
@@ -143,47 +144,47 @@ def _entry(function: Function, **options: Any) -> Any:
         entry.enable_caching()
         entry._cache = _ForgivingCache(entry._cache)
     except RuntimeError as error:  # no folder for the cache
-        _tell(error)
+        _warn_once(error)
     return entry
 
 
 def compiled(function: Function) -> Function:
-    """Compile at the first call, keep the result on disk, release the interpreter lock.
+    """Compile a function at its first call, cache the result on disk, and release the interpreter lock during calls.
 
-    For functions that allocate nothing: all memory is passed in. What allocates does not compile.
+    The function must not allocate memory: code that allocates does not compile. Use :func:`allocating` for it.
     """
-    return cast(Function, _entry(function, **_LEAN))
+    return cast(Function, _entry(function, **_WITHOUT_COUNTING))
 
 
 def allocating(function: Function) -> Function:
-    """The same for functions that allocate."""
+    """Compile a function that allocates memory; otherwise like :func:`compiled`."""
     return cast(Function, _entry(function))
 
 
 def helper(function: Function) -> Function:
-    """``compiled`` for what is small, merged into its callers: a call would cost more than its body."""
-    return cast(Function, _entry(function, forceinline=True, **_LEAN))
+    """Compile a small function that is also inlined into compiled callers; otherwise like :func:`compiled`."""
+    return cast(Function, _entry(function, forceinline=True, **_WITHOUT_COUNTING))
 
 
 def inner(function: Function) -> Function:
-    """``compiled`` for what only compiled code calls: without the parts that Python needs, compilation is much shorter."""
-    return cast(Function, _part(function, **_LEAN))
+    """Compile a function that only compiled code calls. Without an interface to Python, this takes much less time."""
+    return cast(Function, _part(function, **_WITHOUT_COUNTING))
 
 
 def inlined(function: Function) -> Function:
-    """``inner`` and ``helper`` at once."""
-    return cast(Function, _part(function, forceinline=True, **_LEAN))
+    """Compile a small function that only compiled code calls, and inline it into its callers."""
+    return cast(Function, _part(function, forceinline=True, **_WITHOUT_COUNTING))
 
 
 def by_pointer(cls: Class) -> Class:
-    """A class of named tuples that compiled code takes by one pointer, where linking is available."""
+    """Make compiled code receive instances of a named tuple class by one pointer, if linking is available."""
     if linking is not None:
         linking.register_record(cls)
     return cls
 
 
 def parallel(function: Function) -> Function:
-    """With several threads over the function's ``prange``; the cache knows it by a name of its own."""
+    """Compile a variant of the function that runs its ``prange`` in several threads; it has its own name in the cache."""
     twin = FunctionType(function.__code__, function.__globals__, function.__name__)
     twin.__qualname__ = f"{function.__qualname__}.parallel"
     twin.__module__ = function.__module__
@@ -191,6 +192,6 @@ def parallel(function: Function) -> Function:
 
 
 def serial(function: Function) -> Function:
-    """``inner`` for code with a ``prange`` that a thread of a GPU, which does not know it, goes through alone."""
+    """Compile a variant of the function with ``range`` for ``prange``, for GPU threads; otherwise like :func:`inner`."""
     twin = FunctionType(function.__code__, {**function.__globals__, "prange": range}, function.__name__)
     return inner(cast(Function, twin))

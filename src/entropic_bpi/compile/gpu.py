@@ -1,4 +1,4 @@
-"""What all code for a GPU asks first: is there one, does its memory suffice, and how many threads does it hold at once."""
+"""Checks for code on a GPU: whether there is one, whether its memory suffices, and how many blocks run at once."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numba.cuda
 
 from entropic_bpi.errors import InvalidProblemError
 
-# Numba's types say less of them than there is.
+# Numba's annotations do not declare all of their attributes.
 cuda: Any = numba.cuda
 config: Any = numba.config
 
-# Threads of a block.
+# Threads per block.
 THREADS = 128
-# Of the device's memory, this share is taken at most.
+# The largest share of the device's free memory that is used.
 _MEMORY_SHARE = 0.9
 
 
 def check_gpu() -> None:
-    """Say what is missing, if there is no GPU to plan on."""
+    """Raise an error that says what is missing if no GPU can be used."""
     if config.ENABLE_CUDASIM:
         return
     if find_spec("numba_cuda") is None:
@@ -33,7 +33,7 @@ def check_gpu() -> None:
 
 
 def check_room(what: str, needed: int, remedy: str) -> None:
-    """Refuse what takes so many bytes if the device has fewer left, before any is taken."""
+    """Raise an error if the device has fewer than ``needed`` bytes free. Nothing is allocated."""
     if config.ENABLE_CUDASIM:
         return
     free = cuda.current_context().get_memory_info()[0]
@@ -44,8 +44,8 @@ def check_room(what: str, needed: int, remedy: str) -> None:
 
 
 def resident_blocks(kernel: Any, args: tuple[Any, ...]) -> int:
-    """How many blocks of a kernel can be on the device at once, which is what a barrier of the whole grid needs."""
-    if config.ENABLE_CUDASIM:  # its grids with a barrier have one block
+    """Return how many blocks of a kernel the device can run at once: the largest grid that can have a barrier."""
+    if config.ENABLE_CUDASIM:  # the simulator has barriers only in grids of one block
         return 1
     types = tuple(kernel.typeof_pyval(arg) for arg in args)
     kernel.compile(types)

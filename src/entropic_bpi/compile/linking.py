@@ -1,9 +1,9 @@
-"""Compile what belongs together as a whole: entries, which Python calls, with the parts that they consist of.
+"""Compile each function that Python calls (an *entry*) as a whole, with the functions that it calls (its *parts*).
 
-Numba optimises every function and turns it into machine code by itself, with all that it calls, and does the same again
-for each of its callers: where functions are many and small, that takes most of the time. Here a function that compiled code
-calls is a *part*: it is typed and lowered once, and linked as it is into every *entry* that needs it. Only entries are
-optimised, turned into machine code and kept on disk.
+Numba optimises every function together with its callees, generates machine code for it, and repeats this for each of its
+callers. If there are many small functions, that takes most of the time. Here a function that compiled code calls is a
+*part*: it is typed and lowered once, and linked without optimisation into every *entry* that needs it. Only entries are
+optimised, turned into machine code and cached on disk.
 """
 
 # mypy: allow-untyped-calls
@@ -27,44 +27,47 @@ from numba.core.typing.context import Context
 from entropic_bpi.compile.lowering import KernelLower
 from entropic_bpi.compile.records import register_record  # noqa: F401 (for the decorators)
 
-# An entry with more functions is large.
+# An entry that consists of more functions than this is large.
 _MANY_FUNCTIONS = 30
 
 
 class _PartLibrary(JITCodeLibrary):
-    """The code of a part, with that of its own parts: linked into its callers' before that is optimised."""
+    """The code of a part and of its own parts. It is linked into the code of its callers, which is then optimised."""
 
     def _optimize_final_module(self) -> None:
-        """That is done for the entries."""
+        """Do nothing: only the code of entries is optimised."""
 
     def _finalize_final_module(self) -> None:
         self._finalized = True
 
 
 class _PartCodegen(JITCPUCodegen):
-    """Numba's code generator, that of parts: so are the bodies of an entry's parallel loops, which Numba compiles itself."""
+    """Numba's code generator for the bodies of an entry's parallel loops: Numba compiles them as separate functions.
+
+    With this generator they become parts of the entry.
+    """
 
     _library_class = _PartLibrary
 
     def __init__(self, usual: JITCPUCodegen) -> None:
-        vars(self).update(vars(usual))  # one engine for all
+        vars(self).update(vars(usual))  # shares Numba's execution engine
 
     def set_env(self, name: str, environment: Any) -> None:
-        """A part is nowhere in memory, and needs no environment: it works without Python."""
+        """Do nothing: a part is not loaded into memory on its own, and uses no Python objects."""
 
 
 class EntryLibrary(JITCodeLibrary):
-    """The code of an entry with that of its parts, which nobody else can call: it may be rearranged at will.
+    """The code of an entry and of its parts. The parts become private functions, which LLVM may inline and remove.
 
-    One pass over the whole: Numba's first one, which looks for reference counts, leaves less to merge for the second. Loops
-    of large entries are neither unrolled nor vectorised: most go over a handful of successors, and each copy takes long to
-    compile.
+    Only the second of Numba's two optimisation passes is run; the first one, which prepares the removal of reference counts,
+    takes longer than it saves. Loops of large entries are neither unrolled nor vectorised: most iterate over a few
+    successors, and every copy of a loop body takes long to compile.
     """
 
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
             if function.linkage in (Linkage.linkonce_odr, Linkage.weak_odr):
-                function.linkage = Linkage.private  # not internal, whose names other objects would find
+                function.linkage = Linkage.private  # names of internal functions would be visible to other object files
         passes, builder = self._codegen._module_pass_manager()
         if sum(not function.is_declaration for function in self._final_module.functions) > _MANY_FUNCTIONS:
             options = create_pipeline_tuning_options(3)
@@ -76,7 +79,7 @@ class EntryLibrary(JITCodeLibrary):
 
 
 class _SharedFlags(Flags):
-    """Options of which equal ones are one object: Numba looks them up with every operation that it types."""
+    """Compiler options with a cached hash and one object for equal options: Numba looks them up for every operation."""
 
     _known: ClassVar[dict[Flags, _SharedFlags]] = {}
 
@@ -92,7 +95,7 @@ class _SharedFlags(Flags):
 
 
 class _Typing(Context):
-    """Numba's typing context, which remembers the types of operations instead of looking at each of their forms again."""
+    """Numba's typing context with a cache for the types of operations, which Numba otherwise resolves every time."""
 
     def __init__(self, usual: Context) -> None:
         vars(self).update(vars(usual))
@@ -102,12 +105,12 @@ class _Typing(Context):
         if kws or not isinstance(getattr(func, "typing_key", None), BuiltinFunctionType):
             return super().resolve_function_type(func, args, kws)
         key = func, tuple(args)
-        if self._known.get(key) is None:  # what has no type may have one later
+        if self._known.get(key) is None:  # failures are not cached: a signature may be registered later
             self._known[key] = super().resolve_function_type(func, args, kws)
         return self._known[key]
 
 
-_typing_of = cache(_Typing)  # one for each of Numba's
+_typing_of = cache(_Typing)  # one context for each context of Numba
 
 
 class _Compiler(Compiler):
@@ -118,7 +121,7 @@ class _Compiler(Compiler):
     def define_pipelines(self) -> Any:
         pipelines = super().define_pipelines()
         for pipeline in pipelines:
-            pipeline.passes = [(_Lowering if step is NativeLowering else step, told) for step, told in pipeline.passes]
+            pipeline.passes = [(_Lowering if step is NativeLowering else step, name) for step, name in pipeline.passes]
         return pipelines
 
 
@@ -140,7 +143,7 @@ class _Lowering(NativeLowering):
 
 @register_pass(mutates_CFG=False, analysis_only=True)
 class _OfferPart(LoweringPass):
-    """Make a part known to Numba, in the place of what makes it executable."""
+    """Register a part with Numba, instead of making it executable."""
 
     _name = "entropic_bpi_offer_part"
 
@@ -168,7 +171,7 @@ class PartCompiler(_Compiler):
 
 
 class Part(CPUDispatcher):
-    """A function that compiled code alone calls. It is compiled for types, not once more for each constant."""
+    """A function that only compiled code calls. It is compiled once for each signature of types, not for each constant."""
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         args, kws = [unliteral(arg) for arg in args], {name: unliteral(arg) for name, arg in kws.items()}
@@ -176,7 +179,7 @@ class Part(CPUDispatcher):
 
 
 class Entry(CPUDispatcher):
-    """A function that Python calls; compiled code calls its ``part``."""
+    """A function that Python calls. Compiled code calls its ``part`` instead."""
 
     part: Any
 

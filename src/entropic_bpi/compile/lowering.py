@@ -1,7 +1,7 @@
-"""Kernels in LLVM's language, as Numba writes them, with a short way to the elements of arrays.
+"""Lowering of kernels to LLVM IR by Numba, with shorter code for reading and writing elements of arrays.
 
-Numba goes through what can also index by slices and by other arrays, which is a tenth of the time to compile our kernels.
-The results are the same, those of negative indices included.
+Numba's general code for indexing also handles slices and arrays as indices. It takes a tenth of the compilation time of the
+kernels. The results are the same, also for negative indices.
 """
 
 # mypy: allow-untyped-calls, allow-untyped-defs, disallow-subclassing-any=false
@@ -15,12 +15,12 @@ from numba.core.lowering import Lower
 
 from entropic_bpi.compile.records import is_record
 
-# Where the instructions that read or write an element have its index.
+# The attribute that holds the index, for each kind of instruction that reads or writes an element.
 _INDEX = {"getitem": "index", "static_getitem": "index_var", ir.SetItem: "index", ir.StaticSetItem: "index_var"}
 
 
 class KernelLower(Lower):
-    """Numba's translation, which is told that records do not change: nothing else points into them."""
+    """Numba's lowering, with records declared as ``noalias``: no other pointer refers to their memory."""
 
     def setup_function(self, fndesc: Any) -> None:
         super().setup_function(fndesc)
@@ -29,20 +29,20 @@ class KernelLower(Lower):
                 argument.add_attribute("noalias")
 
     def lower_expr(self, resty: Any, expr: Any) -> Any:
-        if (found := self._element(expr, expr.op, "value")) is None:
+        if (element := self._element(expr, expr.op, "value")) is None:
             return super().lower_expr(resty, expr)
-        address, dtype = found
+        address, dtype = element
         return self.context.cast(self.builder, self.context.unpack_value(self.builder, dtype, address), dtype, resty)
 
     def lower_inst(self, inst: Any) -> Any:
-        if (found := self._element(inst, type(inst), "target")) is None:
+        if (element := self._element(inst, type(inst), "target")) is None:
             return super().lower_inst(inst)
-        (address, dtype), value = found, inst.value.name
+        (address, dtype), value = element, inst.value.name
         value = self.context.cast(self.builder, self.loadvar(value), self.typeof(value), dtype)
         return self.context.pack_value(self.builder, dtype, value, address)
 
     def _element(self, inst: Any, form: Any, target: str) -> Any:
-        """The address and the type of an element, or None if Numba has to find what is meant."""
+        """Return the address and the type of an array element, or None if Numba's general code has to handle the index."""
         if form not in _INDEX or (index := getattr(inst, _INDEX[form])) is None:
             return None
         builder, array = self.builder, getattr(inst, target)

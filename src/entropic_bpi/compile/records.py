@@ -1,9 +1,9 @@
-"""Records that compiled code takes by one pointer: named tuples whose fields are read where they are used.
+"""Records: named tuples that compiled code receives by one pointer.
 
-Numba passes a named tuple to each function as all of its parts, and an array as a dozen numbers: a plan of the KL method
-would take some 300 arguments in every call, which is most of what its compilation works on. A class with the decorator
-``by_pointer`` is passed as a pointer to its fields instead. Kernels read the fields by name. The record itself is made by
-Python, never by a kernel, and does not change; what its arrays hold may.
+Numba passes a named tuple as one argument for each of its fields, and an array as about ten: every call in a plan of the KL
+method would have some 300 arguments, which would take most of the compilation time. A class with the decorator
+``by_pointer`` is passed as a pointer to its fields instead. Kernels read the fields by name. Only Python creates records,
+and kernels do not assign their fields; the contents of their arrays may change.
 """
 
 # mypy: allow-untyped-calls, allow-untyped-defs, disallow-untyped-decorators=false
@@ -21,23 +21,23 @@ from numba.extending import NativeValue, infer_getattr, models, register_model, 
 
 
 class _Fields(ir.LiteralStructType):  # type: ignore[misc]
-    """The fields of a record in memory, one after the other; records within a record lie in it."""
+    """The memory layout of a record: its fields one after the other; a field that is a record is stored in place."""
 
 
 class Record(types.Type):
-    """The type of a record: its class and the types of its fields, of both of which its name has a digest."""
+    """The Numba type of a record. Its name contains a digest of the class and of the types of the fields."""
 
     def __init__(self, instance_class: Any, fields: tuple[Any, ...]) -> None:
         self.instance_class, self.fields = instance_class, fields
-        told = instance_class.__module__, instance_class.__qualname__, instance_class._fields, *fields
-        super().__init__(f"{instance_class.__name__}_{hashlib.sha256(str(told).encode()).hexdigest()[:16]}")
+        identity = instance_class.__module__, instance_class.__qualname__, instance_class._fields, *fields
+        super().__init__(f"{instance_class.__name__}_{hashlib.sha256(str(identity).encode()).hexdigest()[:16]}")
 
     def index(self, name: str) -> int:
         return self.instance_class._fields.index(name)
 
 
 def register_record(cls: type) -> None:
-    """Make the instances of a class of named tuples records."""
+    """Make Numba treat the instances of a named tuple class as records."""
     typeof_impl.register(cls)(lambda value, c: Record(cls, tuple(typeof_impl(field, c) for field in value)))
 
 
@@ -58,7 +58,7 @@ class _RecordModel(models.PrimitiveModel):
 
 
 def is_record(part: Any) -> bool:
-    """Whether a type of LLVM is that of a record."""
+    """Return whether an LLVM type is that of a record."""
     return isinstance(part, ir.PointerType) and not part.is_opaque and isinstance(part.pointee, _Fields)
 
 
@@ -75,13 +75,13 @@ def _read_field(context, builder, record, pointer, name):
 
 @unbox(Record)
 def _take_record(record, instance, c):
-    """Write the fields of a named tuple into memory of the function that Python calls."""
+    """Convert a named tuple: write its fields into the stack of the function that Python calls."""
     pointer = cgutils.alloca_once(c.builder, c.context.get_value_type(record).pointee)
     taken: list[Any] = []
     failed = _fill(record, instance, pointer, taken, c)
 
     def cleanup() -> None:
-        if c.context.enable_nrt:  # Numba gives back what it finds in the types of arguments that it knows
+        if c.context.enable_nrt:  # Numba itself releases only the references in types of arguments that it knows
             for field, place in taken:
                 c.context.nrt.decref(c.builder, field, c.builder.load(place))
 
@@ -89,21 +89,21 @@ def _take_record(record, instance, c):
 
 
 def _fill(record, instance, pointer, taken, c):
-    """Write all fields; whether one of them has another type."""
+    """Write all fields, and return whether the conversion of one of them failed."""
     failed = cgutils.false_bit
     for index, field in enumerate(record.fields):
         place, value = _place(c.builder, pointer, index), c.pyapi.tuple_getitem(instance, index)
         if isinstance(field, Record):
-            wrong = _fill(field, value, place, taken, c)
+            field_failed = _fill(field, value, place, taken, c)
         else:
-            wrong = c.builder.call(_taker(field, c), [value, place])
+            field_failed = c.builder.call(_taker(field, c), [value, place])
             taken.append((field, place))
-        failed = c.builder.or_(failed, wrong)
+        failed = c.builder.or_(failed, field_failed)
     return failed
 
 
 def _taker(field, c):
-    """The function that writes fields of a type into memory: one of a module, where Numba repeats it for each field."""
+    """Return the function that converts fields of this type; Numba would repeat its code for every field."""
     name, module = f"take {field}", c.builder.module
     if name not in module.globals:
         pointer = c.context.get_value_type(field).as_pointer()

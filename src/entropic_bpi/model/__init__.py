@@ -1,1 +1,1 @@
-"""Everything that knows probabilities: models, their files, exact planning, instances."""
+"""Known models: their arrays and files, exact planning, instances."""

@@ -9,8 +9,8 @@ The entropic risk of a lottery that pays :math:`v_i` with probability :math:`p_i
 *Near*: with :math:`c` the point of :math:`[\min v, \max v]` nearest to 0 the terms have one sign whenever the values
 do, so nothing cancels, down to :math:`\beta \to 0`. *Far*: where the first sum comes close to -1 or would overflow,
 the second with :math:`t` the value of the largest exponent loses nothing, since :math:`|\beta\rho|` is then large.
-Both sums may share :math:`c` and :math:`t` with other lotteries, which turns a whole step of backward induction into
-one product; only where the shared far sum underflows does a row need its own scale.
+All rows of a step of backward induction share :math:`c` and :math:`t`, which makes the step one matrix-vector product. A
+row whose far sum underflows with the shared :math:`t` is computed again with its own.
 """
 
 import math
@@ -21,22 +21,22 @@ import numpy as np
 from entropic_bpi.compile.decorators import allocating, compiled, inlined, inner
 from entropic_bpi.types import Integers, Reals
 
-# Below this exponent e^{βv} is linear to the last bit relative to the risk, so β = 0 is exact.
+# If no exponent βv is larger, e^{βv} is linear up to rounding, and the formula for β = 0 is exact.
 LINEAR_EXPONENT = 1e-18
-# Largest exponent for which a probability-weighted sum of exponentials is safe in doubles.
+# A sum of exponentials, weighted by probabilities, cannot overflow up to this exponent.
 LARGEST_EXPONENT = 700.0
 # log1p(y) keeps about 12 digits while 1 + y is above this.
 SMALLEST_ARGUMENT = 1e-3
-# A far sum below this has lost digits to underflow.
+# A far sum below this has lost digits by underflow.
 SMALLEST_SUM = 1e-290
-# Actions whose values differ relatively by less are tied: rounding alone must not choose between them.
+# Actions whose values have a smaller relative difference are tied: rounding must not decide between them.
 TIE = 1e-14
-# Actions whose exponentiated values differ relatively by less are compared by their values instead.
+# Actions whose exponentiated values have a smaller relative difference are compared by their values instead.
 DOUBT = 1e-9
 
 
 class Lotteries(NamedTuple):
-    """Next states and their chances as compressed rows: row ``i`` owns the entries ``indptr[i]`` to ``indptr[i + 1]``."""
+    """Distributions of next states as compressed rows: row ``i`` has the entries ``indptr[i]`` to ``indptr[i + 1]``."""
 
     indptr: Integers
     indices: Integers
@@ -44,9 +44,10 @@ class Lotteries(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """What rows share: the terms of the near and the far form, their centre and top, and β, 0 if it is as good as 0.
+    """The values that all rows of a step share: the terms of the near and the far form, their centre and top, and β.
 
-    Where entries are paid no terms are shared, and β is as it is.
+    β is replaced by 0 if the values are linear in it up to rounding. If rewards depend on the next state, the terms are not
+    used, and β is never replaced.
     """
 
     near: Reals
@@ -56,14 +57,14 @@ class Scale(NamedTuple):
     beta: float
 
 
-# What Python passes are plain tuples: a record would cost a microsecond at each call.
+# Python passes plain tuples to the kernels: a record would take a microsecond more per call.
 Arrays = tuple[Integers, Integers, Reals]
 Terms = tuple[Reals, Reals, float, float, float]
 
 
 @inlined
 def anchors(low: float, high: float, beta: float) -> tuple[float, float, float, float]:
-    """Centre and top of values in this range, the largest absolute exponent about the centre, and that of the top."""
+    """Return the centre and the top of a range of values, the largest absolute exponent about the centre, and the top's."""
     centre = min(max(0.0, low), high)
     top = high if beta > 0 else low
     return centre, top, abs(beta) * max(high - centre, centre - low), beta * (top - centre)
@@ -71,7 +72,7 @@ def anchors(low: float, high: float, beta: float) -> tuple[float, float, float, 
 
 @inlined
 def terms_of(value: float, centre: float, top: float, reach: float, climb: float, beta: float) -> tuple[float, float]:
-    """The terms of a value in the near and in the far form; a near form out of range sends every row to the far one."""
+    """Return the terms of a value in the near and in the far form; if the near form overflows, -1 selects the far form."""
     above = value - centre
     if reach < LINEAR_EXPONENT:
         return above, value
@@ -80,7 +81,7 @@ def terms_of(value: float, centre: float, top: float, reach: float, climb: float
 
 @compiled
 def reference(values: Reals, beta: float) -> tuple[float, float, float, float]:
-    """The ``anchors`` of these values."""
+    """Return the ``anchors`` of an array of values."""
     low, high = values[0], values[0]
     for value in values:
         low, high = min(low, value), max(high, value)
@@ -89,7 +90,7 @@ def reference(values: Reals, beta: float) -> tuple[float, float, float, float]:
 
 @compiled
 def lottery_risk(probabilities: Reals, values: Reals, beta: float) -> float:
-    """Entropic risk of ``values`` under ``probabilities``; both are 1-D and the probabilities positive."""
+    """Compute the entropic risk of ``values`` under ``probabilities``; both are 1-D, and the probabilities are positive."""
     centre, top, reach, climb = reference(values, beta)
     total = 0.0
     if reach < LINEAR_EXPONENT:
@@ -109,14 +110,14 @@ def lottery_risk(probabilities: Reals, values: Reals, beta: float) -> float:
 
 @inlined
 def _log1p(x: float) -> float:
-    """``log1p`` to a rounding or two, twice as fast as the library's."""
+    """Compute ``log1p`` to within two rounding errors, twice as fast as the C library."""
     rounded = 1.0 + x
     return math.log(rounded) + (x - (rounded - 1.0)) / rounded
 
 
 @inlined
 def _dot(rows: Lotteries, terms: Reals, row: int) -> float:
-    """One row times ``terms``. Unsigned positions need no test for negative ones, which would take half of the time."""
+    """Return the product of a row and ``terms``. Unsigned indices avoid the test for negative ones: half of the time."""
     total = 0.0
     j, end = np.uint64(rows.indptr[row]), np.uint64(rows.indptr[row + 1])
     while j < end:
@@ -127,7 +128,7 @@ def _dot(rows: Lotteries, terms: Reals, row: int) -> float:
 
 @inner
 def _risk(rows: Lotteries, paid: Reals, values: Reals, scale: Scale, outcomes: Reals, row: int) -> float:
-    """Risk of ``values`` over a row; on its own scale where the shared one underflows, or where entries are ``paid``."""
+    """Compute the risk of ``values`` over a row; without the shared scale if it underflows or if entries are ``paid``."""
     if paid.size == 0:
         total = _dot(rows, scale.near, row)
         if scale.beta == 0.0:
@@ -147,7 +148,7 @@ def _risk(rows: Lotteries, paid: Reals, values: Reals, scale: Scale, outcomes: R
 
 @allocating
 def risk_of_rows(rows: Arrays, paid: Reals, values: Reals, scale: Terms, which: Integers) -> Reals:
-    """Risk of ``values``, plus what entries are ``paid`` if it is not empty, over each of the rows ``which``."""
+    """Compute the risk of ``values`` over each of the rows ``which``; ``paid``, if not empty, has rewards of the entries."""
     risks, outcomes = np.empty(which.size), np.empty(values.size)
     lotteries, shared = Lotteries(*rows), Scale(*scale)
     for i in range(which.size):
@@ -159,7 +160,7 @@ def risk_of_rows(rows: Arrays, paid: Reals, values: Reals, scale: Terms, which: 
 def _value(
     rows: Lotteries, paid: Reals, rewards: Reals, values: Reals, scale: Scale, outcomes: Reals, state: int, action: int
 ) -> float:
-    """Value of an action; rewards are those of entries if ``paid`` is not empty."""
+    """Compute the value of an action; ``paid``, if not empty, is the reward of each entry and replaces ``rewards``."""
     risk = _risk(rows, paid, values, scale, outcomes, state * rewards.shape[1] + action)
     return risk if paid.size else risk + rewards[state, action]
 
@@ -168,7 +169,7 @@ def _value(
 def best_action(
     rows: Lotteries, paid: Reals, rewards: Reals, values: Reals, scale: Scale, outcomes: Reals, state: int
 ) -> tuple[float, int]:
-    """Value and index of a state's best action."""
+    """Return the value and the index of the best action of a state."""
     best, action, threshold = -np.inf, 0, -np.inf
     for a in range(rewards.shape[1]):
         value = _value(rows, paid, rewards, values, scale, outcomes, state, a)
@@ -183,7 +184,7 @@ def best_action(
 def _backup_fast(
     rows: Lotteries, rewards: Reals, growth: Reals, scale: Scale, which: Integers, best: Reals, policy: Integers
 ) -> int:
-    """Best value and action of the states ``which`` by exponentials alone; those that need care are moved to the front."""
+    """Compute best values and actions by exponentials alone; return how many states need care, now first in ``which``."""
     n_actions, beta = rewards.shape[1], scale.beta
     sign = 1.0 if beta > 0 else -1.0
     n_doubtful = 0
@@ -216,11 +217,11 @@ def backup_best(
     first: int,
     last: int,
 ) -> None:
-    """One step of sparse backward induction: ``best`` and ``policy`` of the states from ``first`` to before ``last``.
+    """Do one step of sparse backward induction: fill in ``best`` and ``policy`` for the states ``first`` to ``last - 1``.
 
-    With ``growth`` = exp(beta * rewards) the best action is known without the logarithm of each, except where two are
-    close or a row needs the far form: those states are done again with care, and all of them if ``growth`` is empty.
-    Nothing branches on which action is better, since no processor can predict that.
+    With ``growth`` = exp(beta * rewards), actions are compared by exponentials, without a logarithm for each. States where
+    two actions are close or a row needs the far form are computed again by values, and all states if ``growth`` is empty.
+    The comparisons of actions use no branches, since processors cannot predict them.
     """
     doubtful: Integers = np.arange(first, last)
     lotteries, shared = Lotteries(*rows), Scale(*scale)
@@ -235,10 +236,11 @@ def backup_best(
 def backward_induction(
     rows: Arrays, entry_rewards: Reals, rewards: Reals, beta: float, improve: bool, values: Reals, policy: Integers
 ) -> None:
-    """All steps in one call, for models so small that a call a step is what takes the time.
+    """Do all steps of backward induction in one call, for small models, where one call per step would take most of the time.
 
-    Fills in ``values`` ``(H + 1, S)`` up from its last row, and ``policy`` ``(H, S)`` if it is to ``improve``. The rows
-    are those of all steps; ``rewards`` are ``(1 or H, S, A)`` unless ``entry_rewards`` ``(1 or H, entries)`` are not empty.
+    Fills in ``values`` ``(H + 1, S)``, whose last row is given, and, if ``improve``, ``policy`` ``(H, S)``; otherwise the
+    policy is evaluated. ``rows`` are those of all steps. Rewards are ``entry_rewards`` ``(1 or H, entries)`` if these are
+    not empty, otherwise ``rewards`` ``(1 or H, S, A)``.
     """
     indptr, indices, probabilities = rows
     (horizon, n_states), n_actions = policy.shape, rewards.shape[2]

@@ -1,14 +1,15 @@
-r"""Discounted returns: a process that never ends, as a problem of finitely many steps and a tail.
+r"""Discounted returns of a process that never ends, as a problem with finitely many steps and bounds of the rest.
 
-The discounted return :math:`\sum_{h\ge0}\gamma^h r_h` is that of the first :math:`H` steps, whose rewards are
-:math:`\gamma^h r_h`, and a tail. With rewards in :math:`[r_-,r_+]` the tail lies between
+The discounted return :math:`\sum_{h\ge0}\gamma^h r_h` is the sum of the first :math:`H` terms and a tail. If all rewards are
+in :math:`[r_-,r_+]`, the tail lies between
 
 .. math:: \frac{\gamma^H}{1-\gamma}\,r_-\qquad\text{and}\qquad\frac{\gamma^H}{1-\gamma}\,r_+
 
-whatever is done. The entropic risk grows with the return and moves with what is added to it, so bounds of the first
-:math:`H` steps are bounds of the whole when the two ends are added to them, and the gap grows by their difference. This is
-about every policy that continues the one of the first :math:`H` steps, in any way. β is one fixed number: a reward that
-comes later is a smaller risk, so that the optimal policy depends on the step even where nothing else does.
+for every policy. The entropic risk is monotone, and a constant that is added to the return is added to the risk. So bounds
+for the first :math:`H` steps become bounds for the whole return if the two ends of the tail are added to them, and the gap
+grows by the difference of the ends. They hold for every policy that continues the policy of the first :math:`H` steps in any
+way. β is the same at every step, so that a later, smaller reward carries a smaller risk: the optimal policy depends on the
+step even if transitions and rewards do not.
 """
 
 import math
@@ -19,20 +20,20 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.tools.checks import check_integer, check_memory, check_probability
 
-# The part of ε that the tail may take on either side, where the horizon is chosen from ε.
+# The largest tail on either side, as a fraction of ε, if the horizon is chosen from ε.
 SHARE_OF_EPS = 0.1
-# γ^H where nothing says how exact to be.
+# The default horizon is the smallest one with γ^H at most this.
 NEGLIGIBLE = 1e-9
 _ROUNDING = 4e-15
 
 
 def factors(discount: float | None, horizon: int) -> np.ndarray:
-    """γ^h of every step; 1 without a discount."""
+    """Return γ^h for every step; ones without a discount."""
     return np.array([1.0 if discount is None else math.pow(discount, h) for h in range(horizon)])
 
 
 def tail_of(discount: float | None, horizon: int, reward_range: tuple[float, float]) -> tuple[float, float]:
-    """Between what the discounted rewards after the first ``horizon`` steps add up to, rounded outwards."""
+    """Return bounds of the sum of the discounted rewards after the first ``horizon`` steps, rounded outwards."""
     if discount is None:
         return 0.0, 0.0
     share = math.pow(discount, horizon) / (1 - discount)
@@ -41,22 +42,23 @@ def tail_of(discount: float | None, horizon: int, reward_range: tuple[float, flo
 
 
 def horizon_for(discount: float, reward_range: tuple[float, float], eps: float) -> int:
-    """The smallest horizon whose tail is at most a tenth of ε on either side."""
+    """Return the smallest horizon whose tail is at most a tenth of ε on either side."""
     largest = max(map(abs, reward_range)) / (1 - discount)
-    return max(1, _steps(discount, SHARE_OF_EPS * eps / largest)) if largest > 0 else 1
+    # A share that underflows is replaced by the smallest positive double, since 0 has no logarithm.
+    return max(1, _steps(discount, max(SHARE_OF_EPS * eps / largest, math.ulp(0.0)))) if largest > 0 else 1
 
 
 def _steps(discount: float, share: float) -> int:
-    """The smallest H with γ^H at most ``share``."""
+    """Return the smallest H with γ^H at most ``share``."""
     return 0 if share >= 1 else math.ceil(math.log(share) / math.log(discount) * (1 + 1e-12))
 
 
 def repeated(mdp: FiniteMDP, horizon: int) -> FiniteMDP:
-    """The same model for another number of steps, which must be alike."""
+    """Return a model with another horizon; transitions and rewards must be the same at every step."""
     if not mdp.stationary or len(mdp._payoffs) > 1:
         raise InvalidProblemError(
-            "discount is for processes that never end: transitions and rewards must be the same at every step, and those of "
-            "this model change; discounted rewards of finitely many steps are a model of their own, with rewards (H, S, A)"
+            "discount= is for processes that never end, so transitions and rewards must be the same at every step; in this "
+            "model they change. To discount finitely many steps, build a model with discounted rewards (H, S, A)"
         )
     ambiguous = mdp.rewards is not None and mdp.rewards.shape == (horizon,) * 3  # (S, A, S), or (H, S, A)
     rows = {"transitions": mdp.rows, "rewards": (mdp.n_states, mdp.n_actions)} if ambiguous else {}
@@ -64,10 +66,10 @@ def repeated(mdp: FiniteMDP, horizon: int) -> FiniteMDP:
 
 
 def discounted(mdp: FiniteMDP, discount: float, horizon: int | None = None) -> FiniteMDP:
-    """The first ``horizon`` steps of a process that never ends, with rewards γ^h r.
+    """Return the first ``horizon`` steps of a process that never ends, as a model with rewards γ^h r.
 
-    Every function for known models can be asked about it: :func:`entropic_bpi.return_law`, :func:`entropic_bpi.front`,
-    :func:`entropic_bpi.solve_evar`. What comes after these steps is not in it.
+    Every function for known models takes the result, for example :func:`entropic_bpi.return_law`,
+    :func:`entropic_bpi.front` and :func:`entropic_bpi.solve_evar`. Rewards of later steps are ignored.
 
     Parameters
     ----------
@@ -76,12 +78,12 @@ def discounted(mdp: FiniteMDP, discount: float, horizon: int | None = None) -> F
     discount : float
         γ, strictly between 0 and 1.
     horizon : int, optional
-        Default: as many steps as it takes until γ^h is a billionth.
+        Number of steps. The default is the smallest one with γ^H at most 1e-9.
 
     Returns
     -------
     FiniteMDP
-        The model with a finite horizon whose rewards are discounted.
+        A model with a finite horizon and discounted rewards.
 
     Examples
     --------

@@ -1,17 +1,18 @@
-r"""The front of a known model: every policy that is optimal for some risk parameter in a range, and where they change.
+r"""The front of a known model: the policies that are optimal for some risk parameter in a range, and where they change.
 
-Let :math:`g(\beta)=V^\star_\beta-V^\pi_\beta` be what a policy lacks and :math:`R` the largest less the smallest possible
-return. :math:`K_\pi(\beta)=\beta V^\pi_\beta=\log\mathbb E e^{\beta\cdot\text{return}}` is convex with second derivative at
-most :math:`R^2/4`, the variance of a tilted return. So on an interval :math:`[a,b]` that does not contain 0 in its inside
+Let :math:`g(\beta)=V^\star_\beta-V^\pi_\beta` be the gap of a policy and :math:`R` the difference of the largest and the
+smallest possible return. :math:`K_\pi(\beta)=\beta V^\pi_\beta=\log\mathbb E e^{\beta\cdot\text{return}}` is convex; its
+second derivative is the variance of a tilted return, at most :math:`R^2/4`. So on an interval :math:`[a,b]` without 0 in its
+interior
 
 .. math:: |\beta|\,g(\beta)\ \le\ \max\big(|a|\,g(a),\,|b|\,g(b)\big)+\frac{R^2(b-a)^2}{32} :
 
-for :math:`\beta>0` the best :math:`K` is a maximum of convex functions and lies below its chord, while :math:`K_\pi` lies at
-most the last term below its own; for :math:`\beta<0` the best :math:`K` is a minimum and the two change their roles. Next
-to 0, :math:`g(\beta)\le g(0)+|\beta|R^2/8`. A grid whose steps obey these two inequalities leaves no policy out that is
-better than those of the front by more than the tolerance, anywhere. Between two points of the grid at which different
-policies are optimal, the places where two policies are equally good are found as roots, and a policy that is better there
-starts the search again on both sides of it.
+For :math:`\beta>0` the best :math:`K` is a maximum of convex functions and lies below its chord, while :math:`K_\pi` lies
+below its own chord by at most the last term; for :math:`\beta<0` the best :math:`K` is a minimum and the two change their
+roles. Near 0, :math:`g(\beta)\le g(0)+|\beta|R^2/8`. The steps of the grid are chosen by these two inequalities: no policy
+that is missing from the front is better than the front by more than the tolerance at any β. If different policies are
+optimal at two neighbouring points of the grid, a root finder computes the β at which they are equally good. If a third
+policy is better there, the search is repeated on both sides of that β.
 """
 
 from __future__ import annotations
@@ -36,16 +37,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_POINTS = 1_000_000
-_AHEAD = 32  # points of the grid that are planned in one call
+_AHEAD = 32  # number of points of the grid that are planned in one call
 # Policies whose values differ by less, relative to the returns, are equally good.
 _ROUNDING = 1e-11
 
 
 class FrontRow(NamedTuple):
-    """One policy of a front: from which to which β it is optimal, and what its return is like.
-
-    ``var``, ``cvar`` and ``evar`` are about the worst fraction ``alpha`` of the returns: the largest of them, their mean,
-    and a lower bound on this mean (:meth:`entropic_bpi.ReturnLaw.evar`).
+    """One policy of a front: the range of β for which it is optimal, and statistics of its return.
 
     Attributes
     ----------
@@ -54,14 +52,15 @@ class FrontRow(NamedTuple):
     mean, std : float
         Mean and standard deviation of its return.
     var, cvar, evar : float
-        Of the worst fraction ``alpha`` of the returns: the largest, the mean, and the EVaR, a lower bound on the mean.
+        The largest of the worst fraction ``alpha`` of the returns (VaR), their mean (CVaR), and a lower bound on this mean
+        (EVaR, see :meth:`entropic_bpi.ReturnLaw.evar`).
 
     Examples
     --------
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=7)
-    >>> found = eb.front(bridge, betas=(-2, 2.5))
-    >>> row = found.table(alpha=0.05)[0]
+    >>> front = eb.front(bridge, betas=(-2, 2.5))
+    >>> row = front.table(alpha=0.05)[0]
     >>> row.evar <= row.cvar <= row.var
     True
     """
@@ -88,14 +87,14 @@ class Front(Summarised):
     values : float array
         The best entropic value at each of ``betas``.
     tol : float
-        No policy is better anywhere in the range by more than this times the range of the return.
+        No other policy is better by more than ``tol`` times the range of the return, at any β of the front.
 
     Examples
     --------
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=7)
-    >>> found = eb.front(bridge, betas=(-2, 2.5))
-    >>> len(found.policies), len(found.betas)
+    >>> front = eb.front(bridge, betas=(-2, 2.5))
+    >>> len(front.policies), len(front.betas)
     (5, 6)
     """
 
@@ -107,7 +106,7 @@ class Front(Summarised):
 
     @property
     def breakpoints(self) -> np.ndarray:
-        """The β at which the optimal policy changes: there two policies are equally good."""
+        """The β at which the optimal policy changes. At each of them, two policies are equally good."""
         return self.betas[1:-1]
 
     @cached_property
@@ -133,8 +132,8 @@ class Front(Summarised):
         --------
         >>> import entropic_bpi as eb
         >>> bridge = eb.instances.risky_bridge(horizon=7)
-        >>> found = eb.front(bridge, betas=(-2, 2.5))
-        >>> [round(row.mean, 3) for row in found.table()]
+        >>> front = eb.front(bridge, betas=(-2, 2.5))
+        >>> [round(row.mean, 3) for row in front.table()]
         [1.0, 1.5, 0.75, 0.2, 0.038]
         """
         alpha = check_probability("alpha", alpha)
@@ -142,7 +141,7 @@ class Front(Summarised):
         return [FrontRow(low, high, *_measures(law, alpha)) for low, high, law in rows]
 
     def plot(self, path: str | Path | None = None, *, alpha: float = 0.05) -> Figure:
-        """Draw risk against reward, see :func:`entropic_bpi.show.plots.front`.
+        """Plot risk against reward; see :func:`entropic_bpi.show.plots.front`.
 
         Parameters
         ----------
@@ -160,8 +159,8 @@ class Front(Summarised):
         --------
         >>> import entropic_bpi as eb
         >>> bridge = eb.instances.risky_bridge(horizon=7)
-        >>> found = eb.front(bridge, betas=(-2, 2.5))
-        >>> len(found.plot().axes)
+        >>> front = eb.front(bridge, betas=(-2, 2.5))
+        >>> len(front.plot().axes)
         1
         """
         from entropic_bpi import plots
@@ -181,7 +180,7 @@ def _measures(law: ReturnLaw, alpha: float) -> tuple[float, ...]:
 
 
 def front(mdp: FiniteMDP, betas: tuple[float, float], *, tol: float = 1e-6) -> Front:
-    """Find the policies that are optimal for some β between two, and the β at which they change.
+    """Find the policies that are optimal for some β in a range, and the β at which they change.
 
     Parameters
     ----------
@@ -190,8 +189,8 @@ def front(mdp: FiniteMDP, betas: tuple[float, float], *, tol: float = 1e-6) -> F
     betas : (float, float)
         The smallest and the largest risk parameter; positive is risk-seeking.
     tol : float
-        How much better an omitted policy may be, relative to the range of the return. The breakpoints that are found are
-        exact to rounding.
+        How much better a policy that is missing from the front may be, relative to the range of the return. The breakpoints
+        are exact up to rounding.
 
     Returns
     -------
@@ -201,10 +200,10 @@ def front(mdp: FiniteMDP, betas: tuple[float, float], *, tol: float = 1e-6) -> F
     Examples
     --------
     >>> import entropic_bpi as eb
-    >>> found = eb.front(eb.instances.risky_bridge(horizon=7), betas=(-2, 2.5))
-    >>> found.breakpoints.round(3).tolist()
+    >>> front = eb.front(eb.instances.risky_bridge(horizon=7), betas=(-2, 2.5))
+    >>> front.breakpoints.round(3).tolist()
     [-1.099, 1.005, 1.603, 1.897]
-    >>> [round(row.mean, 3) for row in found.table()]
+    >>> [round(row.mean, 3) for row in front.table()]
     [1.0, 1.5, 0.75, 0.2, 0.038]
     """
     mdp, tol = check_model(mdp), check_positive("tol", tol)
@@ -213,7 +212,7 @@ def front(mdp: FiniteMDP, betas: tuple[float, float], *, tol: float = 1e-6) -> F
 
 
 class _Sweep:
-    """From the smallest β to the largest with the policy that is optimal at hand."""
+    """A sweep from the smallest β to the largest, which keeps track of the optimal policy."""
 
     def __init__(self, mdp: FiniteMDP, low: float, high: float, tol: float) -> None:
         self.mdp, self.low, self.high, self.tol = mdp, low, high, tol
@@ -224,9 +223,9 @@ class _Sweep:
         self.ahead: dict[float, Solution] = {}
 
     def go(self) -> Front:
-        """``to_do`` has the β up to which the sweep still has to go, the nearest last."""
+        """Return the front. ``policy`` is optimal at ``at``; ``to_do`` lists the β that remain, the next one last."""
         at, policy = self.low, self._best(self.low).policy
-        found = [(self.low, self._best(self.low).value, policy)]
+        pieces = [(self.low, self._best(self.low).value, policy)]
         to_do = self.grid[:0:-1].tolist()
         while to_do:
             goal = to_do[-1]
@@ -239,15 +238,15 @@ class _Sweep:
                 to_do.append(change)
                 continue
             policy = best.policy
-            if found[-1][0] == at:
-                found.pop()
-            found.append((at, self._best(at).value, policy))
-        betas, values, policies = zip(*found, strict=True)
+            if pieces[-1][0] == at:
+                pieces.pop()
+            pieces.append((at, self._best(at).value, policy))
+        betas, values, policies = zip(*pieces, strict=True)
         last = self._best(self.high).value
         return Front(self.mdp, list(policies), np.array([*betas, self.high]), np.array([*values, last]), self.tol)
 
     def _change(self, policy: np.ndarray, other: np.ndarray, at: float, goal: float) -> float:
-        """Where the two are equally good, between ``at``, where ``policy`` is optimal, and ``goal``, where ``other`` is."""
+        """Return the β at which both are equally good; ``policy`` is optimal at ``at``, and ``other`` at ``goal``."""
 
         def ahead(beta: float) -> float:
             return evaluate(self.mdp, policy, beta).value - evaluate(self.mdp, other, beta).value
@@ -259,7 +258,7 @@ class _Sweep:
         return change if at < change < goal else at
 
     def _best(self, beta: float) -> Solution:
-        """The best at ``beta``; points of the grid are planned some at a time, and forgotten when they are passed."""
+        """Return a solution at ``beta``; several points of the grid are planned together and dropped once passed."""
         if beta not in self.ahead:
             place = int(np.searchsorted(self.grid, beta))
             on_grid = place < len(self.grid) and self.grid[place] == beta
@@ -271,7 +270,7 @@ class _Sweep:
 
 
 def _grid(low: float, high: float, spread: float, tol: float) -> np.ndarray:
-    """The β from ``low`` to ``high`` between which no policy can be better by more than ``tol`` times ``spread``."""
+    """Return β from ``low`` to ``high`` so dense that no missing policy is better by more than ``tol * spread``."""
     points = [low, high, *([0.0] if low < 0 < high and spread > 0 else [])]
     for sign, begin, end in ((1.0, low, high), (-1.0, -high, -low)) if spread > 0 else ():
         beta = max(begin, 8 * tol / spread)
@@ -279,6 +278,5 @@ def _grid(low: float, high: float, spread: float, tol: float) -> np.ndarray:
             points.append(sign * beta)
             beta += math.sqrt(32 * tol * beta / spread)
             if len(points) > _MOST_POINTS:
-                needed = f"more than {_MOST_POINTS} plans for these betas: give a larger tol or a smaller range"
-                raise InvalidProblemError(f"tol = {tol:g} needs {needed}")
+                raise InvalidProblemError(f"tol={tol:g} needs over {_MOST_POINTS} plans: use a larger tol")
     return np.unique(points)

@@ -1,11 +1,11 @@
-r"""The model: a finite MDP with a finite horizon, held dense or sparse, that cannot be wrong silently.
+r"""The model: a finite MDP with a finite horizon, stored dense or sparse, and validated on construction.
 
 A :class:`FiniteMDP` has states :math:`0,\dots,S-1`, actions :math:`0,\dots,A-1`, steps :math:`0,\dots,H-1`,
 transition probabilities :math:`p_h(s'\mid s,a)` and rewards :math:`r_h(s,a)` or :math:`r_h(s,a,s')`.
 
-Dense models keep the array they were given, so that planning is a matrix product. Sparse models keep
-:class:`entropic_bpi.SparseTransitions`, the compressed form that holds only the possible successors. Dense models produce
-the same form on demand: samplers, learners and the content hash all read it.
+Dense models store a dense array, so that planning is a matrix product. Sparse models store
+:class:`entropic_bpi.SparseTransitions`, the compressed form with only the possible successors. Dense models compute this
+form when it is first needed: samplers, learners and the content hash use it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from entropic_bpi.errors import InvalidModelError, InvalidProblemError
 from entropic_bpi.model.formats.registry import read_model, write_model
 from entropic_bpi.model.parts import reading
-from entropic_bpi.model.parts.arrays import SparseTransitions, joined, without_single_axis
+from entropic_bpi.model.parts.arrays import SparseTransitions, as_floats, joined, without_single_axis
 from entropic_bpi.model.parts.mechanics import OutcomeTable, arrays_of_noise, table_of_fields
 from entropic_bpi.tools.checks import check_path, check_policy
 from entropic_bpi.tools.text import shown
@@ -39,8 +39,8 @@ class FiniteMDP(reading.ModelArrays, Summarised):
         ``(S, A, S)`` (the same at every step) or ``(H, S, A, S)``; or, for large models, a sequence of ``A``
         SciPy sparse ``(S, S)`` matrices (stationary), or ``H`` such sequences; or ``SparseTransitions``.
     rewards : array
-        ``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``, any finite reals. With
-        :class:`SparseTransitions` that contain the rewards, give the pair ``(S, A)`` of sizes here.
+        ``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``, any finite reals. If ``transitions`` is a
+        :class:`SparseTransitions` with rewards, pass the tuple ``(n_states, n_actions)`` here.
     horizon : int
         Number of steps :math:`H \ge 1`.
     start : int or float array
@@ -49,19 +49,19 @@ class FiniteMDP(reading.ModelArrays, Summarised):
         Names, one per state or action, all different.
     allowed : bool array, optional
         Action masks ``(S, A)`` or ``(H, S, A)``. Transitions and rewards of a forbidden action are ignored. Every state
-        needs at least one action.
+        needs at least one allowed action.
     unit, title : str, optional
         The unit of the rewards, such as ``"€"``, and a title, for tables and reports.
 
     Raises
     ------
     InvalidModelError
-        If anything is inconsistent; the message says where. Probabilities below 0 and sums off 1 by at most 1e-9, or by
-        the rounding of single precision if they are given in it, are put right silently.
+        If the arguments are invalid or inconsistent; the message says where. Probabilities below 0 and sums different from
+        1 by at most 1e-9, or by the rounding errors of single precision if that is their type, are corrected silently.
 
     Examples
     --------
-    A coin that pays 1 or 0, against a sure 0.4:
+    A choice between a coin flip that pays 1 or 0 and a certain reward of 0.4:
 
     >>> import entropic_bpi as eb
     >>> transitions = [[[0, .5, .5], [0, 0, 1]], [[0, 1, 0]] * 2, [[0, 0, 1]] * 2]
@@ -112,32 +112,32 @@ class FiniteMDP(reading.ModelArrays, Summarised):
         start: Any,
         law: Any = None,
     ) -> FiniteMDP:
-        """Return the model whose mechanics are known functions of a random label.
+        """Return a model whose next states and rewards are known functions of state, action and a random label.
 
-        The model knows its mechanics: ``identify(mdp, noise="model")`` declares them without the probabilities.
+        The model stores these functions: ``identify(mdp, noise="model")`` declares them without the probabilities.
 
         Parameters
         ----------
         states, actions : iterable
-            The states and the actions, hashable; their names are what ``str`` makes of them.
+            The states and the actions, hashable; ``str`` gives their names.
         labels : sequence, or dict of sequences
-            What the noise may be; with several laws, the labels of each by its name.
+            The possible labels. If there are several laws of the noise, a dict from the name of each law to its labels.
         probabilities : sequence of float, or dict of sequences
             The probability of each label.
         outcome : function ``(state, action, label)`` or dict
-            Returns the next state, or ``(next state, reward)``; :data:`entropic_bpi.END` for the end of the episode. A value
-            that is itself a state is the next state, and pays nothing.
+            Returns the next state, or ``(next state, reward)``; :data:`entropic_bpi.END` is the end of the episode. A value
+            that is itself a state is the next state, with reward 0.
         horizon : int
             Number of steps.
         start : state or distribution
             One of the states, or a probability for each.
         law : function ``(state, action)`` or dict, optional
-            With several laws, the name of the one that the label is drawn from.
+            The name of the law of the labels in a state and action; required if there are several laws.
 
         Returns
         -------
         FiniteMDP
-            The model; with an end, its last state is ``"end"``.
+            The model. If an outcome is the end of the episode, its last state is ``"end"``.
 
         Raises
         ------
@@ -146,7 +146,7 @@ class FiniteMDP(reading.ModelArrays, Summarised):
 
         Examples
         --------
-        A shop with room for 3 sells at 2 what it bought for 1, as long as there is stock:
+        A shop with room for 3 items buys them for 1 and sells them for 2, as long as there is stock:
 
         >>> import entropic_bpi as eb
         >>> def sell(stock, order, demand):
@@ -162,7 +162,7 @@ class FiniteMDP(reading.ModelArrays, Summarised):
         if isinstance(start, Hashable) and start in states:
             start = states.index(start)
         elif np.shape(start) == (len(states),):
-            start = np.append(np.asarray(start, dtype=float), [0.0] * (len(names) - len(states)))
+            start = np.append(as_floats("start", start), [0.0] * (len(names) - len(states)))
         else:
             raise InvalidModelError(f"start must be one of the states, or a distribution over them; got {shown(start)}")
         if rewards.ndim == 3 and len(set(rewards.shape) | {horizon}) == 1:  # which could also mean (H, S, A)
@@ -175,7 +175,7 @@ class FiniteMDP(reading.ModelArrays, Summarised):
 
     @property
     def start_distribution(self) -> np.ndarray:
-        """The start as a distribution ``(S,)``, whatever way it was given."""
+        """The distribution ``(S,)`` of the first state, also if the start is a single state."""
         return np.eye(1, self.n_states, self.start)[0] if isinstance(self.start, int) else self.start
 
     @property
@@ -193,17 +193,17 @@ class FiniteMDP(reading.ModelArrays, Summarised):
 
     @property
     def mechanics(self) -> OutcomeTable | None:
-        """Where each label of the noise leads, if the model was made from it; see :meth:`from_noise`."""
+        """The outcome of each label of the noise, if the model was built by :meth:`from_noise`; otherwise None."""
         return self._noise
 
     @property
     def transitions(self) -> Any:
-        """Transitions in the form they can be passed back to the constructor: an array, or :class:`SparseTransitions`."""
+        """The transitions in a form that the constructor takes: an array, or :class:`SparseTransitions`."""
         return self.rows if self._kernel is None else without_single_axis(self._kernel)
 
     @property
     def rewards(self) -> np.ndarray | None:
-        """``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``; None when ``rows`` carry them."""
+        """Rewards ``(S, A)``, ``(S, A, S)``, ``(H, S, A)`` or ``(H, S, A, S)``; None if ``rows`` contains them."""
         return without_single_axis(self._rewards)
 
     # -- masks -------------------------------------------------------------------------------------------
@@ -211,13 +211,13 @@ class FiniteMDP(reading.ModelArrays, Summarised):
     def without_masks(self) -> FiniteMDP:
         """Return an equivalent model in which every action is allowed.
 
-        Each forbidden action does what an allowed one does. That is already so in this model's own rows if its masks are
-        the same at every step.
+        Each forbidden action gets the transitions and rewards of an allowed one. If the masks are the same at every step,
+        this model's own rows already have this form.
 
         Returns
         -------
         FiniteMDP
-            This model if it has no masks that differ between steps, otherwise a new one.
+            This model, unless its masks differ between steps; then a new one.
 
         Examples
         --------
@@ -278,9 +278,9 @@ class FiniteMDP(reading.ModelArrays, Summarised):
         (7, 8)
         """
         array = check_policy(policy, self.horizon, self.n_states, self.n_actions)
-        wrong = self.replace_forbidden(array) != array
-        if wrong.any():
-            h, s = np.argwhere(wrong)[0]
+        forbidden = self.replace_forbidden(array) != array
+        if forbidden.any():
+            h, s = np.argwhere(forbidden)[0]
             raise InvalidProblemError(f"policy[h={h}, s={s}] = {array[h, s]} is a forbidden action")
         return array
 
@@ -296,7 +296,7 @@ class FiniteMDP(reading.ModelArrays, Summarised):
 
     @cached_property
     def content_hash(self) -> str:
-        """SHA-256 of everything that defines the model, its numbers exactly, the same for its dense and sparse forms."""
+        """SHA-256 digest of everything that defines the model, with exact numbers; equal for dense and sparse forms."""
         rows, allowed, noise = self.rows, self._allowed, self._noise
         state, start = (self.start, np.empty(0)) if isinstance(self.start, int) else (None, self.start)
         header: dict[str, Any] = {"sizes": [self.n_states, self.n_actions, self.horizon], "stationary": self.stationary}
@@ -325,20 +325,20 @@ class FiniteMDP(reading.ModelArrays, Summarised):
     # -- files ---------------------------------------------------------------------------------------------
 
     def _fields(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Return the arguments of the constructor that build this model."""
         rewards = (self.n_states, self.n_actions) if self.rewards is None else self.rewards
         fields = {"transitions": self.transitions, "rewards": rewards, "horizon": self.horizon, "start": self.start}
         fields |= {"state_names": self._state_names, "action_names": self._action_names}
         return fields | {"unit": self.unit, "title": self.title, "allowed": self.allowed}
 
     def _with(self, **changes: Any) -> FiniteMDP:
-        """The same model with other arguments of the constructor."""
+        """Return this model with some arguments of the constructor replaced."""
         mdp = FiniteMDP(**(self._fields() | changes))
         mdp._noise = self._noise
         return mdp
 
     def _with_rewards(self, rewards: np.ndarray) -> FiniteMDP:
-        """The same model with other rewards, in the form of ``_payoffs``."""
+        """Return this model with other rewards, which have the form of ``_payoffs``."""
         if self.next_state_rewards:
             rows = replace(self.rows, rewards=rewards)
             return self._with(transitions=rows, rewards=(self.n_states, self.n_actions))
@@ -347,14 +347,14 @@ class FiniteMDP(reading.ModelArrays, Summarised):
         return self._with(rewards=without_single_axis(rewards))
 
     def save(self, path: str | Path) -> None:
-        """Write the model to a file, in the format that the suffix names.
+        """Write the model to a file. The suffix determines the format.
 
         Parameters
         ----------
         path : path
-            ``.npz``, or ``.json`` for small models, hold the whole model, and :meth:`load` returns it exactly. Formats of
-            other programs hold models that are the same at every step, without the horizon: ``.csv`` (MDPs.jl),
-            ``.tra`` (PRISM, with ``.lab``, ``.srew`` and ``.trew`` beside it), ``.drn`` (Storm).
+            A file ``.npz``, or ``.json`` for small models, contains the whole model, and :meth:`load` returns it exactly.
+            Formats of other programs hold models that are the same at every step, without the horizon: ``.csv`` (MDPs.jl),
+            ``.tra`` (PRISM, with files ``.lab``, ``.srew`` and ``.trew`` beside it), ``.drn`` (Storm).
 
         Raises
         ------
@@ -382,15 +382,15 @@ class FiniteMDP(reading.ModelArrays, Summarised):
         Parameters
         ----------
         path : path
-            ``.npz`` or ``.json``, as :meth:`save` writes them; ``.csv``, a transition in each line (MDPs.jl, RiskMDPs.jl,
-            numbered from 0 or 1); ``.tra`` (PRISM; labels and rewards are read from the files beside it); ``.drn`` (Storm);
-            ``.prism``, ``.nm`` or ``.pm`` (needs the extra ``prism``).
+            A file ``.npz`` or ``.json``, as :meth:`save` writes them; ``.csv`` with a transition in each line (MDPs.jl,
+            RiskMDPs.jl, numbered from 0 or 1); ``.tra`` (PRISM; labels and rewards are read from the files beside it);
+            ``.drn`` (Storm); ``.prism``, ``.nm`` or ``.pm`` (needs the extra ``prism``).
         horizon : int, optional
-            Number of steps. Required for files that have none, which are those of other programs.
+            Number of steps. Required for files of other programs, which contain none.
         start : optional
-            First state, or distribution over states; by default that of the file, and state 0 of a ``.csv`` file.
+            First state, or distribution over states. The default is the start in the file, and state 0 for a ``.csv`` file.
         reward : str, optional
-            The name of the reward to use, for files of PRISM and Storm that have several.
+            The name of the reward to use, for files of PRISM and Storm that have several rewards.
 
         Returns
         -------
@@ -424,16 +424,16 @@ class FiniteMDP(reading.ModelArrays, Summarised):
                 rewards = tuple(int(size) for size in fields["sizes"]) if rewards is None else rewards
             mdp = cls(transitions, rewards, **given)
             mdp._noise = table_of_fields(fields, mdp.n_states, mdp.n_actions)
-        except (TypeError, ValueError, OverflowError) as error:  # fields of a file may hold anything
+        except (TypeError, ValueError, OverflowError) as error:  # fields of a file may have any type and shape
             raise InvalidModelError(f"{path}: {error}") from None
         sizes = np.asarray(fields.get("sizes", (mdp.n_states, mdp.n_actions))).tolist()
         if sizes != [mdp.n_states, mdp.n_actions]:
-            raise InvalidModelError(f"{path}: sizes are {sizes}, but the arrays are of {mdp!r}")
+            raise InvalidModelError(f"{path}: sizes are {sizes}, but the arrays describe {mdp!r}")
         return mdp
 
 
 def check_model(value: Any, name: str = "mdp") -> FiniteMDP:
-    """Return ``value``, or the model of the problem file (``problem.toml``) that it is the path of."""
+    """Return ``value`` if it is a model; if it is the path of a problem file (``problem.toml``), return the model in it."""
     if isinstance(value, (str, Path)) and Path(value).suffix == ".toml":
         import entropic_bpi
 

@@ -10,7 +10,7 @@ The objective is the entropic risk of the return :math:`R = \sum_h r_h`,
 .. math:: Q_h(s,a) = \tfrac1\beta \log \sum_{s'} p_h(s'\mid s,a)\, e^{\beta (r_h(s,a,s') + V_{h+1}(s'))},
    \qquad V_h(s) = \max_a Q_h(s,a), \qquad V_{H+1} = 0,
 
-for both signs of :math:`\beta`. A start distribution is one more lottery in front:
+for both signs of :math:`\beta`. With a distribution :math:`\mu` of the first state,
 :math:`V = \tfrac1\beta \log \sum_s \mu(s) e^{\beta V_1(s)}`. Steps are 0-based in code, 1-based in formulas.
 Ties between actions, to within rounding, go to the lowest index.
 
@@ -32,15 +32,15 @@ from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.tools.checks import check_finite, check_memory
 from entropic_bpi.types import Summarised
 
-# Up to this many pairs of a state and an action, one compiled call for all steps is faster than a call a step, ...
+# Up to this many state-action pairs, one compiled call for all steps is faster than one call per step. For dense models, the
+# matrix of a step must also be at most _SMALL_MATRIX large: BLAS computes products of larger matrices faster.
 _FEW_PAIRS = 1000
-# ... for dense models while the matrix of a step is so small that the library's products cost more to call than to do.
 _SMALL_MATRIX = 16_384
-# Rewards that add up to more than so many times their differences are planned without what is common to them.
+# If the rewards of all steps add up to more than this many times their differences, the offset of each step is subtracted.
 _DWARFED = 1e6
-# How many β share a reading of the transitions.
+# The number of β that are planned together, with one pass over the transitions.
 TOGETHER = 32
-# From this many probabilities and actions on, rows of a dense model that cannot be the best are worth finding.
+# From this many probabilities and actions on, bounds save more time than they cost in a dense model: see solve_by_bounds.
 _LARGE_MATRIX, _MANY_ACTIONS = 1 << 20, 4
 
 
@@ -59,7 +59,7 @@ class Solution(Summarised):
     values : float array ``(H + 1, S)``
         ``values[h, s]`` is the optimal entropic risk of the return from step ``h`` on.
     q_values : float array ``(H, S, A)``
-        The same after a given first action; computed when first asked for.
+        ``q_values[h, s, a]`` is that value if the first action is ``a``, -inf if it is forbidden; computed at first access.
     value : float
         The optimal value at the start.
     beta : float
@@ -67,7 +67,7 @@ class Solution(Summarised):
     mdp : FiniteMDP
         The model.
     tail : (float, float)
-        Of a discounted return that never ends, between what is left out by ``value``: the best value of all lies between
+        Bounds of the rewards after the last step, for a discounted return that never ends: its optimal value lies between
         ``value + tail[0]`` and ``value + tail[1]``.
 
     Examples
@@ -107,7 +107,7 @@ class Evaluation:
     value : float
         The value at the start.
     tail : (float, float)
-        As in :class:`Solution`.
+        Bounds of the rewards after the last step, as in :class:`Solution`.
 
     Examples
     --------
@@ -127,7 +127,7 @@ class Evaluation:
 
 
 _Betas = Sequence[float] | np.ndarray
-# Fills in values (β, H + 1, S) and policies (β, H, S).
+# A function that fills in values (β, H + 1, S) and policies (β, H, S) for a list of β.
 Plan = Callable[[list[float], np.ndarray, np.ndarray], None]
 
 
@@ -147,15 +147,15 @@ def solve(
     mdp : FiniteMDP
         The model.
     beta : float or sequence of floats
-        Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation. For several of
-        them a list of solutions. A large dense model is read once a step for all of them, which takes a fraction of the time
-        of separate calls; otherwise, on a CPU, it is the same as these.
+        Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation. For a sequence
+        the result is a list of solutions. For a large dense model this takes a fraction of the time of separate calls,
+        since each step reads the transitions once for all; for other models, on a CPU, it takes the same time.
     discount : float, optional
         γ between 0 and 1: plan for the infinite return with discount factor γ, see :mod:`entropic_bpi.model.discounting`.
         The model's own horizon is then ignored.
     horizon : int, optional
-        With ``discount``, the number of steps to plan; what later steps can add is the solution's ``tail``. Default: until
-        γ^h is a billionth.
+        With ``discount``, the number of steps to plan; the solution's ``tail`` bounds the rewards of later steps. The
+        default is the smallest number with γ^H at most 1e-9.
 
     Returns
     -------
@@ -171,7 +171,7 @@ def solve(
     >>> [round(solution.value, 3) for solution in eb.solve(bridge, beta=[-1.0, 0.0, 2.5])]
     [1.046, 1.5, 3.043]
     """
-    return solve_by(_on_cpu, mdp, beta, discount, horizon)
+    return solve_by(lambda model, betas: partial(_plan_on_cpu, model), mdp, beta, discount, horizon)
 
 
 def solve_by(
@@ -181,13 +181,13 @@ def solve_by(
     discount: float | None,
     horizon: int | None,
 ) -> Solution | list[Solution]:
-    """Do the work of :func:`solve`, with what ``planner`` makes of a model without masks and all β."""
+    """Do the work of :func:`solve` by a ``planner``, which is given a model without masks and all β."""
     mdp, tail = check_model(mdp), (0.0, 0.0)
     if discount is not None:
         own_range, mdp = mdp.reward_range, discounted(mdp, discount, horizon)
         tail = tail_of(discount, mdp.horizon, own_range)
     elif horizon is not None:
-        raise InvalidProblemError("horizon is for discounted returns, with discount=; this model's own is part of it")
+        raise InvalidProblemError("horizon= is only for discounted returns: the model has its own horizon")
     is_one = not (isinstance(beta, Sequence) or np.ndim(beta) > 0) or isinstance(beta, str)
     betas = [check_finite("beta", beta)] if is_one else [check_finite(f"beta[{i}]", b) for i, b in enumerate(beta)]
     check_memory(f"solving {mdp!r}", 2 * min(len(betas), TOGETHER) * mdp.horizon * mdp.n_states)
@@ -208,33 +208,30 @@ def solve_by(
 
 
 def _offsets(mdp: FiniteMDP) -> np.ndarray | None:
-    """The smallest reward of each step if these dwarf the differences between rewards, otherwise None.
+    """Return the smallest reward of each step if these are much larger than the differences of rewards, otherwise None.
 
-    What is paid at a step whatever happens changes no policy, but values that contain it round the differences away.
+    A constant that is added to all rewards of a step changes no policy, but values that include a large one lose the
+    differences by rounding.
     """
     low, high = mdp._step_reward_ranges
     with np.errstate(over="ignore"):
-        in_all, difference = np.abs(low).sum() * (mdp.horizon / len(low)), (high - low).max()
-        return low if in_all > _DWARFED * difference > 0 else None
+        total, difference = np.abs(low).sum() * (mdp.horizon / len(low)), (high - low).max()
+        return low if total > _DWARFED * difference > 0 else None
 
 
 def _without_offsets(mdp: FiniteMDP, offsets: np.ndarray) -> FiniteMDP:
-    """The same model, with the offset of each step subtracted from its rewards."""
+    """Return the model with the offset of each step subtracted from its rewards."""
     if mdp.next_state_rewards and not mdp.stationary:  # the entries of all steps are one axis
         offsets = np.repeat(offsets, np.diff(mdp.rows.indptr[:: mdp.n_states * mdp.n_actions]))
         return mdp._with_rewards(mdp._payoffs - offsets)
     return mdp._with_rewards(mdp._payoffs - (offsets[:, None] if mdp.next_state_rewards else offsets[:, None, None]))
 
 
-def _on_cpu(mdp: FiniteMDP, betas: list[float]) -> Plan:
-    return partial(_plan_here, mdp)
+def _plan_on_cpu(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:
+    """Plan on the CPU, by the method that is fastest for the model.
 
-
-def _plan_here(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:
-    """Plan on the CPU, in the way that is fastest for the model.
-
-    Several β are planned by products of matrices if the model is dense and not tiny. A sparse step is quicker one β after
-    the other: the values of one stay in the fastest memory, those of many do not.
+    If the model is dense and not tiny, a matrix product plans several β together. Steps of a sparse model are faster one β
+    after the other: the values for one β fit into the processor's cache, those for many do not.
     """
     pairs, has_products = mdp.n_states * mdp.n_actions, not (mdp.is_sparse or mdp.next_state_rewards)
     is_large = mdp.n_actions >= _MANY_ACTIONS and mdp.n_states * pairs >= _LARGE_MATRIX
@@ -250,21 +247,19 @@ def _plan_here(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies:
 
 
 def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None = None) -> Evaluation:
-    """Entropic risk of the return under a policy; positive ``beta`` is risk-seeking.
-
-    A policy is an integer array ``(H, S)``, or ``(S,)`` that does the same at every step. With a ``discount`` γ it is the
-    return discounted by γ a step, and the number of steps is the policy's; what may follow is the ``tail``.
+    """Compute the entropic risk of the return under a policy; positive ``beta`` is risk-seeking.
 
     Parameters
     ----------
     mdp : FiniteMDP
         The model.
-    policy : int array ``(H, S)``
-        The action at each step and state.
+    policy : int array ``(H, S)`` or ``(S,)``
+        The action at each step and state, or at each state for a policy that is the same at every step.
     beta : float
         Risk parameter, any finite number: positive is risk-seeking, negative risk-averse, 0 the expectation.
     discount : float, optional
-        Evaluate the infinite return with this discount factor. ``policy`` then has as many steps as are planned.
+        Evaluate the infinite return with this discount factor γ. The steps of ``policy`` are evaluated (for a policy
+        ``(S,)``, until γ^h is at most 1e-9), and the result's ``tail`` bounds the rewards of later steps.
 
     Returns
     -------
@@ -288,7 +283,7 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None
     if shape == (mdp.n_states,):
         policy = np.broadcast_to(policy, (mdp.horizon, mdp.n_states))
     policy = mdp.check_policy(policy)
-    if mdp.n_states * mdp.n_actions <= _FEW_PAIRS:  # whatever its form, so that both give the same bits
+    if mdp.n_states * mdp.n_actions <= _FEW_PAIRS:  # for dense and sparse models alike: equal models get equal bits
         steps.plan_in_one_call(mdp, beta, values, policy, improve=False)
     else:
         steps.evaluate_by_steps(mdp, beta, values, policy)
@@ -298,7 +293,7 @@ def evaluate(mdp: FiniteMDP, policy: Any, beta: float, *, discount: float | None
 def _shape_of(policy: Any) -> tuple[int, ...]:
     try:
         return np.shape(policy)
-    except ValueError:  # lists of different lengths, which the check of a policy refuses
+    except ValueError:  # lists of different lengths, which check_policy refuses
         return ()
 
 

@@ -15,7 +15,7 @@ from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.tools.checks import check_finite, check_integer
 
 MAX_SUPPORT = 2_000_000
-# Pairs (state, return so far) that are expanded before equal ones are merged; bounds the memory of a return law.
+# Number of pairs (state, return so far) that are expanded before equal ones are merged; it limits the memory.
 _EXPANDED_AT_ONCE = 4_000_000
 
 
@@ -54,7 +54,7 @@ class ReturnLaw:
         Returns
         -------
         ReturnLaw
-            Its support has each different return once.
+            Its support contains each distinct return once.
 
         Examples
         --------
@@ -100,7 +100,7 @@ class ReturnLaw:
         return float(self.probabilities @ (self.support - self.mean) ** 2)
 
     def quantile(self, q: float) -> float:
-        """Return the smallest return that is not exceeded with probability at least ``q``.
+        """Return the ``q`` quantile: the smallest return x with P(return <= x) at least ``q``.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ class ReturnLaw:
         q = check_finite("q", q)
         if not 0 <= q <= 1:
             raise InvalidProblemError(f"q must lie in [0, 1], got {q}")
-        level = q * (1 - 1e-13) if q < 1 else math.inf  # forgive rounding in the sum
+        level = q * (1 - 1e-13) if q < 1 else math.inf  # tolerates rounding errors of the sum
         index = int(np.searchsorted(np.cumsum(self.probabilities), level))
         return float(self.support[min(index, len(self.support) - 1)])
 
@@ -151,9 +151,9 @@ class ReturnLaw:
         return float(taken @ self.support / taken.sum())
 
     def evar(self, alpha: float) -> float:
-        r"""Entropic value at risk, :math:`\sup_{\beta<0}\{\rho_\beta + \log(\alpha)/|\beta|\}`, ``0 < alpha <= 1``.
+        r"""Return the entropic value at risk, :math:`\sup_{\beta<0}\{\rho_\beta + \log(\alpha)/|\beta|\}`.
 
-        The tightest lower bound on :meth:`cvar` that Chernoff's inequality gives.
+        It is the largest lower bound on :meth:`cvar` that follows from Chernoff's inequality.
 
         Parameters
         ----------
@@ -182,27 +182,27 @@ class ReturnLaw:
             strength = math.exp(log_strength)
             return -(self.entropic_risk(-strength) + math.log(alpha) / strength)
 
-        from scipy import optimize  # which takes long to import
+        from scipy import optimize  # imported here, since the import takes long
 
-        # The loss has one valley in |β|, between 1e-9 / (the range) and 1e3 / (the gap above the worst return).
+        # The loss is unimodal in |β|, with its minimum between 1e-9 / (range) and 1e3 / (distance of the two worst returns).
         first, second, last = self.support[[0, 1, -1]]
         grid = np.arange(math.log(1e-9 / (last - first)), math.log(1e3 / (second - first)), 0.25)
         best = int(np.argmin([loss(x) for x in grid]))
         bounds = (grid[best] - 0.25, grid[best] + 0.25)
-        found = optimize.minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-12})
-        return max(float(-found.fun), float(self.support[0]))
+        minimum = optimize.minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-12})
+        return max(float(-minimum.fun), float(self.support[0]))
 
 
 @dataclass(frozen=True, eq=False)
 class ReturnLawBracket:
-    """Two laws on a grid that bracket the return's: ``lower`` is dominated by it, ``upper`` dominates it.
+    """Two distributions on a grid that bracket the law of the return in the sense of stochastic dominance.
 
-    Every quantity that grows with the return (entropic risk, mean, quantile, CVaR) lies between the two.
+    Every monotone functional of the law (entropic risk, mean, quantile, CVaR) lies between its values for the two.
 
     Attributes
     ----------
     lower, upper : ReturnLaw
-        The two laws.
+        ``lower`` is dominated by the law of the return, and ``upper`` dominates it.
 
     Examples
     --------
@@ -222,8 +222,7 @@ def return_law(
 ) -> ReturnLaw | ReturnLawBracket:
     """Compute the exact distribution of the return under a policy.
 
-    Equal returns are merged (returns that differ by rounding only count as equal). The number of pairs (state,
-    return so far) that must be held is at most ``max_support``; past that the call fails and offers ``bins``.
+    Equal returns are merged; returns that differ only by rounding errors count as equal.
 
     Parameters
     ----------
@@ -232,10 +231,10 @@ def return_law(
     policy : int array ``(H, S)``
         The action at each step and state.
     bins : int, optional
-        Round the return so far to this many equal bins, once downwards and once upwards: the result is a
-        :class:`ReturnLawBracket`, two laws between which the true one lies.
+        Round the return so far to this many equal bins, once downwards and once upwards. The result is a
+        :class:`ReturnLawBracket`: two laws that bracket the true one.
     max_support : int
-        The largest number of pairs (state, return so far) to store.
+        The largest number of pairs (state, return so far) to store. If more are needed, use ``bins``.
 
     Returns
     -------
@@ -277,26 +276,26 @@ def return_law(
 
 
 def _propagate(
-    mdp: FiniteMDP, policy: np.ndarray, max_support: int, reading: Callable[[np.ndarray], np.ndarray], tolerance: float
+    mdp: FiniteMDP, policy: np.ndarray, max_support: int, measure: Callable[[np.ndarray], np.ndarray], tolerance: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Support and probabilities of the sum of ``reading(rewards)``, by pushing (state, sum so far) forward."""
+    """Return support and probabilities of the sum of ``measure(rewards)``, by forward recursion on (state, sum so far)."""
     state = np.flatnonzero(mdp.start_distribution > 0)
     returns, mass = np.zeros(len(state)), mdp.start_distribution[state]
     for h in range(mdp.horizon):
         rows = mdp.policy_rows(policy, h)
         assert rows.rewards is not None
-        rewards = reading(rows.rewards)
+        rewards = measure(rows.rewards)
         batch = np.cumsum(np.diff(rows.indptr)[state]) // _EXPANDED_AT_ONCE
         after: tuple[np.ndarray, ...] = (np.empty(0, dtype=np.int32), np.empty(0), np.empty(0))
         for piece in np.split(np.arange(len(batch)), np.flatnonzero(np.diff(batch)) + 1):
-            entry, lengths = rows.entries_of(state[piece])  # each atom once for every successor of its state
+            entry, lengths = rows.entries_of(state[piece])  # repeats each atom for every successor of its state
             sums, masses = np.repeat(returns[piece], lengths) + rewards[entry], np.repeat(mass[piece], lengths)
             more = rows.indices[entry], sums, masses * rows.probabilities[entry]
             after = _merge(*map(np.concatenate, zip(after, more, strict=True)), tolerance=tolerance)
             if len(after[0]) > max_support:
                 raise InvalidProblemError(
                     f"the law of the return needs more than max_support={max_support} atoms at step {h}: "
-                    "pass bins=1000 (say) for two laws that bracket it, or raise max_support"
+                    "pass bins=1000, for example, for two laws that bracket it, or increase max_support"
                 )
         state, returns, mass = after
     _, returns, mass = _merge(np.zeros_like(state), returns, mass, tolerance=tolerance)
@@ -306,7 +305,7 @@ def _propagate(
 def _merge(
     state: np.ndarray, returns: np.ndarray, mass: np.ndarray, *, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Add up the mass of equal (state, return) pairs, and forget those whose mass vanishes in doubles."""
+    """Add up the mass of equal (state, return) pairs, and drop pairs whose mass underflows to 0."""
     order = np.lexsort((returns, state))
     order = order[mass[order] > 0]
     state, returns, mass = state[order], returns[order], mass[order]
@@ -344,7 +343,7 @@ def max_return(mdp: FiniteMDP) -> float:
 
 
 def min_return(mdp: FiniteMDP) -> float:
-    """The smallest return that some policy can have with positive probability."""
+    """Return the smallest return that some policy can have with positive probability."""
     return _extreme_return(mdp, np.minimum)
 
 

@@ -1,4 +1,4 @@
-r"""Exact backward induction step by step, in the form that is fastest for a model of each kind.
+r"""Exact backward induction, with a fast implementation for each kind of model.
 
 Values, not exponentials, are carried from step to step, so nothing overflows however large :math:`|\beta| H` is.
 Ties between actions, to within rounding, go to the lowest index.
@@ -14,26 +14,27 @@ from entropic_bpi.model import backups
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.parts.arrays import SparseTransitions, frozen
 
-# From this many rows on, a step takes more than 2 ms, and to hand threads their share 0.12 ms: they pay even on two
-# processors. They wait for each other asleep, since the spinning barrier of a parallel kernel of Numba's takes 10 to 15 ms
-# a step where other programs keep the processors busy.
+# From this many rows on, a step takes more than 2 ms. Threads are then faster even on two processors, since dispatching work
+# to them takes 0.12 ms. A thread pool is used because its threads sleep while they wait: the spinning barrier of Numba's
+# parallel kernels takes 10 to 15 ms per step if other programs keep the processors busy.
 _PARALLEL_ROWS = 200_000
-# More blocks than threads, so that nobody waits for one thread that was held up.
+# More blocks than threads, so that a thread that is delayed gets fewer blocks.
 _BLOCKS_PER_THREAD = 4
 _NO_GROWTH, _UNPAID = np.empty((0, 0)), frozen(np.empty(0))
-# Rows of a dense model whose bounds differ by less than this share of the values, more than rounding makes, are all read.
+# A row of a dense model is skipped only if its upper bound is below another action's lower bound by more than this fraction
+# of the values, which is larger than the rounding errors.
 _ROUNDING = 1e-9
-# Rows of a matrix are copied before they are multiplied by another, so many numbers at a time, which the fast memory holds.
+# Selected rows of a matrix are copied before a product, at most this many numbers at a time, which fit into the cache.
 _COPIED_AT_ONCE = 1 << 17
 
 
 def plan_in_one_call(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray, *, improve: bool) -> None:
-    """Fill in ``values``, and ``policy`` if it is to ``improve``."""
+    """Fill in ``values``; if ``improve``, also fill in an optimal ``policy``, otherwise evaluate it."""
     backups.backward_induction(_arrays(mdp.rows), *payoffs(mdp)[::-1], beta, improve, values, policy)
 
 
 def payoffs(mdp: FiniteMDP) -> tuple[np.ndarray, np.ndarray]:
-    """Return rewards ``(1 or H, S, A)`` and those of entries ``(1 or H, entries)``; the others are without content."""
+    """Return rewards ``(1 or H, S, A)`` and rewards of entries ``(1 or H, entries)``; the one not in use is a dummy."""
     if mdp.next_state_rewards:
         return frozen(np.zeros((1, 1, mdp.n_actions))), mdp._payoffs
     return mdp._payoffs, _UNPAID[None]
@@ -44,7 +45,7 @@ def _arrays(rows: SparseTransitions) -> backups.Arrays:
 
 
 def solve_by_steps(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:
-    """Fill in ``values`` ``(β, H + 1, S)`` and ``policies`` ``(β, H, S)`` backwards."""
+    """Fill in ``values`` ``(β, H + 1, S)`` and ``policies`` ``(β, H, S)``, from the last step to the first."""
     for h in reversed(range(mdp.horizon)):
         tables = tables_of_q_values(mdp, h, list(values[:, h + 1]), betas)
         for q_values, value, policy in zip(tables, values, policies, strict=True):
@@ -52,11 +53,12 @@ def solve_by_steps(mdp: FiniteMDP, betas: list[float], values: np.ndarray, polic
 
 
 def solve_by_bounds(mdp: FiniteMDP, betas: list[float], values: np.ndarray, policies: np.ndarray) -> None:
-    """The same for a large dense model with the same transitions at every step, of which it reads what may be the best.
+    """Fill in ``values`` and ``policies`` for a large stationary dense model, skipping rows that cannot be optimal.
 
-    A risk grows with its values, and by a constant with all of them. So from one step to the next that of a row grows by no
-    less than the value that grows least and no more than the one that grows most: bounds of every row, from when it was last
-    read, for nothing. A row that may be the best for one β is read for all.
+    The risk is monotone in the values, and a constant added to all values is added to the risk. So from one step to the
+    next, the risk of a row changes by at least the smallest and at most the largest change of a value. This gives bounds for
+    every row from the step at which its risk was last computed, without reading the row. A row that may be optimal for one
+    β is computed for all.
     """
     low, high = np.zeros((2, len(betas), mdp.n_states, mdp.n_actions))  # the risk of values that are all 0
     for h in reversed(range(mdp.horizon)):
@@ -70,7 +72,7 @@ def solve_by_bounds(mdp: FiniteMDP, betas: list[float], values: np.ndarray, poli
             rows = np.flatnonzero(~is_worse.all(axis=0))
             for i, risks in enumerate(_dense_risks(mdp, h, list(after), betas, rows)):
                 low[i].reshape(-1)[rows] = high[i].reshape(-1)[rows] = risks
-        for i in range(len(betas)):  # what was not read is below the best of what was
+        for i in range(len(betas)):  # the upper bound of a row that was skipped is below the best value
             _choose_best(high[i] + rewards, values[i, h], policies[i, h])
 
 
@@ -89,7 +91,7 @@ def evaluate_by_steps(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: n
 
 
 def tables_of_q_values(mdp: FiniteMDP, h: int, values: list[np.ndarray], betas: list[float]) -> list[np.ndarray]:
-    """The backup ``(S, A)`` at step ``h`` for each β and its ``values``."""
+    """Return the Q values ``(S, A)`` at step ``h`` for each β, given its ``values`` at the next step."""
     rows = np.arange(mdp.n_states * mdp.n_actions)
     if mdp.next_state_rewards or mdp.is_sparse:
         risks = [_risk_of_rows(mdp, h, after, beta, rows) for after, beta in zip(values, betas, strict=True)]
@@ -100,7 +102,7 @@ def tables_of_q_values(mdp: FiniteMDP, h: int, values: list[np.ndarray], betas: 
 
 
 def _risk_of_rows(mdp: FiniteMDP, h: int, values: np.ndarray, beta: float, which: np.ndarray) -> np.ndarray:
-    """Risk of ``values``, and of next-state rewards if there are any, over the rows ``which`` of step ``h``."""
+    """Compute the risk of ``values``, plus next-state rewards if there are any, over the rows ``which`` of step ``h``."""
     rows = mdp.step_rows(h)
     if rows.rewards is None:
         return backups.risk_of_rows(_arrays(rows), _UNPAID, values, _scale(values, beta), which)
@@ -120,16 +122,16 @@ def _scale(values: np.ndarray, beta: float) -> backups.Terms:
 def _dense_risks(
     mdp: FiniteMDP, h: int, values: list[np.ndarray], betas: list[float], which: np.ndarray
 ) -> list[np.ndarray]:
-    """One matrix product for the rows ``which`` and every β, a second one for those β of which some need the far form."""
+    """Compute the risks of the rows ``which`` by one matrix product for all β, and one more for each β in the far form."""
     scales = [_scale(after, beta) for after, beta in zip(values, betas, strict=True)]
     near = [scale[0] for scale in scales]
-    # A library multiplies by a vector in another way than by a matrix of one column.
+    # BLAS rounds the product with a vector in another way than the product with a matrix of one column.
     sums = [_products(mdp, h, which, *near)] if len(near) == 1 else _products(mdp, h, which, np.stack(near, axis=1)).T
     return [_risks_of_sums(mdp, h, which, *each) for each in zip(sums, values, scales, strict=True)]
 
 
 def _products(mdp: FiniteMDP, h: int, which: np.ndarray, terms: np.ndarray) -> np.ndarray:
-    """The rows ``which`` of a dense step times ``terms``; where a third is asked for, a library is faster with all."""
+    """Return the rows ``which`` of a dense step times ``terms``; from a third of the rows on, BLAS is faster with all."""
     kernel = mdp.step_kernel(h)
     assert kernel is not None
     if 3 * len(which) >= len(kernel):
@@ -142,7 +144,7 @@ def _products(mdp: FiniteMDP, h: int, which: np.ndarray, terms: np.ndarray) -> n
 def _risks_of_sums(
     mdp: FiniteMDP, h: int, which: np.ndarray, sums: np.ndarray, values: np.ndarray, scale: backups.Terms
 ) -> np.ndarray:
-    """The risks of ``values`` over the rows ``which`` from their near ``sums``."""
+    """Compute the risks of ``values`` over the rows ``which`` from the sums of their near form."""
     _, far, centre, top, beta = scale
     if beta == 0:
         return np.asarray(centre + sums)
@@ -159,7 +161,7 @@ def _risks_of_sums(
 
 
 def solve_sparse(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.ndarray) -> None:
-    """Fill in ``values`` and ``policy`` backwards, without forming the ``(S, A)`` table of any step."""
+    """Fill in ``values`` and ``policy`` from the last step to the first, without a table ``(S, A)`` of Q values."""
     threads = get_num_threads() if mdp.n_states * mdp.n_actions >= _PARALLEL_ROWS else 1
     blocks = threads * _BLOCKS_PER_THREAD if threads > 1 else 1
     bounds = [mdp.n_states * block // blocks for block in range(blocks + 1)]
@@ -167,7 +169,7 @@ def solve_sparse(mdp: FiniteMDP, beta: float, values: np.ndarray, policy: np.nda
         each = pool.map if threads > 1 else map
         for h in reversed(range(mdp.horizon)):
             rows, rewards, after = mdp.step_rows(h), mdp.step_rewards(h), values[h + 1]
-            if h == mdp.horizon - 1 or len(mdp._payoffs) > 1:  # otherwise it is that of the step after
+            if h == mdp.horizon - 1 or len(mdp._payoffs) > 1:  # otherwise equal to the one of the previous iteration
                 largest = abs(beta) * max(float(rewards.max()), -float(rewards.min()))
                 growth = np.exp(beta * rewards) if largest <= backups.LARGEST_EXPONENT else _NO_GROWTH
             _, _, centre, top, strength = scale = _scale(after, beta)

@@ -1,41 +1,41 @@
-r"""Tails of the return: policies for which the conditional or the entropic value at risk (CVaR, EVaR) is the largest.
+r"""Optimal policies for the lower tail of the return: the conditional and the entropic value at risk (CVaR, EVaR).
 
 **CVaR.** For a level :math:`\alpha\in(0,1]` the mean of the worst fraction :math:`\alpha` of the returns is
 
 .. math:: \mathrm{CVaR}_\alpha = \max_\eta\Big\{\eta - \tfrac1\alpha E[(\eta-R)^+]\Big\} .
 
-The least expected shortfall from step :math:`h` on, when :math:`b` is still missing, is
+The smallest expected shortfall below a threshold, from step :math:`h` on and with :math:`b` still to be earned, is
 
 .. math:: W_{H+1}(s,b)=b^+,\qquad W_h(s,b)=\min_a\sum_y p(y|s,a)\,W_{h+1}(y,\,b-r_h(s,a,y)),
 
 and the largest CVaR is :math:`\max_\eta\{\eta-W_1(s_1,\eta)/\alpha\}`. The policy that attains it depends on the step, the
-state and what was earned so far. As a function of :math:`b` each :math:`W_h(s,\cdot)` is piecewise linear, 0 on the left and
-of slope 1 on the right, so it is kept as a list of knots; the maximum over :math:`\eta` is at a knot.
+state and the rewards so far. As a function of :math:`b`, :math:`W_h(s,\cdot)` is piecewise linear, 0 on the left and of
+slope 1 on the right. It is stored as a list of knots; the maximum over :math:`\eta` is at a knot.
 
-While there are few knots they are exact, up to rounding. Otherwise knots whose removal changes the function
-by little are removed. A mean of functions with an error is wrong by at most the largest of their errors, and so is a
-minimum, so that the errors of the steps add up, and are divided by :math:`\alpha` in the end.
+If there are few knots, all are kept, and the functions are exact up to rounding. Otherwise knots whose removal changes the
+function by little are removed. The error of a mean or a minimum of functions is at most the largest of their errors. So the
+error of the shortfall is at most the sum of the errors of the steps; for the CVaR it is divided by :math:`\alpha`.
 
 **EVaR.** For a level :math:`\alpha\in(0,1)` and :math:`c=\log(1/\alpha)`,
 
 .. math:: \mathrm{EVaR}_\alpha(\pi) = \sup_{\lambda>0}\Big\{V^\pi_{-\lambda} - \frac c\lambda\Big\},
 
-the best lower bound that Chernoff's inequality gives on the worst fraction :math:`\alpha` of the returns:
-:math:`\mathrm{EVaR}_\alpha\le\mathrm{CVaR}_\alpha\le\mathrm{VaR}_\alpha`. A policy of which it is :math:`L` falls below
-:math:`L` in at most the fraction :math:`\alpha` of its episodes. It is not the mean of the worst returns (CVaR), and a
-policy with the largest EVaR need not have the largest CVaR.
+the largest lower bound on CVaR and VaR that follows from Chernoff's inequality:
+:math:`\mathrm{EVaR}_\alpha\le\mathrm{CVaR}_\alpha\le\mathrm{VaR}_\alpha`. The return of a policy is below its EVaR with
+probability at most :math:`\alpha`. EVaR is not the mean of the worst returns (CVaR), and a policy with the largest EVaR need
+not have the largest CVaR.
 
 :math:`\max_\pi\mathrm{EVaR}_\alpha(\pi)=\sup_\lambda h(\lambda)` with
-:math:`h(\lambda)=V^\star_{-\lambda}-c/\lambda`. Measure returns from the smallest one that is possible, so that they are at
-least 0 and at most :math:`R`; then :math:`V^\star_{-\lambda}` falls and :math:`\lambda V^\star_{-\lambda}` grows with
+:math:`h(\lambda)=V^\star_{-\lambda}-c/\lambda`. Subtract the smallest possible return, so that all returns are in
+:math:`[0,R]`. Then :math:`V^\star_{-\lambda}` is decreasing and :math:`\lambda V^\star_{-\lambda}` is increasing in
 :math:`\lambda`, so that on a cell :math:`(a,b]`
 
 .. math:: \sup_{a<\lambda\le b}h(\lambda)\le\min\Big\{\frac ba\max(h(b),0),\ V^\star_{-a}-\frac cb\Big\} .
 
-Below :math:`c/R` it is at most 0, which the smallest return attains; beyond the last :math:`\lambda` it is at most
-:math:`V^\star_{-\lambda}`. Branch and bound: halve the cell with the largest bound until none exceeds the best
-:math:`h` found by more than the tolerance. (With returns that are not measured from the smallest one the first bound is
-false.)
+For :math:`\lambda\le c/R`, :math:`h` is at most 0, which every policy attains; beyond the largest :math:`\lambda` of the
+search it is at most :math:`V^\star_{-\lambda}`. Branch and bound: halve the cell with the largest bound until no bound
+exceeds the largest value of :math:`h` so far by more than the tolerance. (The first bound does not hold if returns can be
+negative.)
 """
 
 import heapq
@@ -53,40 +53,40 @@ from entropic_bpi.model.planning import solve
 from entropic_bpi.model.return_law import check_level, max_return, min_return
 from entropic_bpi.tools.checks import check_finite, check_integer, check_positive, check_probability
 
-# Knots of a function beyond which some are removed, and beyond which a model is refused.
+# Above this number of knots some are removed; above this number a model is refused; at most this many rounds of removal.
 _FEW_KNOTS, _MOST_KNOTS, _PASSES = 2_000, 1_000_000, 40
-# Rounding of a step, relative to the returns.
+# Rounding error of a step, relative to the returns.
 _ROUNDING = 4e-15
 
 _Shortfall = tuple[np.ndarray, np.ndarray]  # knots, values
-# How much farther than c/R the last λ is, and each further one where what lies beyond matters.
+# The last λ is this many times c/R at first. It is multiplied by this factor while larger λ may be better.
 _FARTHER = 16.0
 _MOST_PLANS = 100_000
-# Cells that are split together, since several β of a large model are planned in less time than one after the other.
+# Number of cells that are split together: for a large model, several β take less time together than one after the other.
 _AT_ONCE = 8
 _Cell = tuple[float, float, float, float, float]  # -bound, a, V*_-a, b, V*_-b
 
 
 @dataclass(frozen=True, eq=False)
 class CVaRSolution:
-    """The largest conditional value at risk of all policies, and a policy that has it.
+    """The largest conditional value at risk (CVaR) over all policies, and a policy that attains it.
 
     Attributes
     ----------
     value : float
-        The largest CVaR, up to the target precision.
+        The largest CVaR, up to the tolerance.
     lower, upper : float
-        It lies between them.
+        Bounds of the largest CVaR.
     alpha : float
         The level.
     threshold : float
-        The return below which the policy counts a shortfall.
+        The threshold η: the policy minimises the expected shortfall of the return below it.
 
     Examples
     --------
     >>> import entropic_bpi as eb
-    >>> found = eb.solve_cvar(eb.instances.risky_bridge(horizon=7), 0.1)
-    >>> found.lower <= found.value <= found.upper
+    >>> solution = eb.solve_cvar(eb.instances.risky_bridge(horizon=7), 0.1)
+    >>> solution.lower <= solution.value <= solution.upper
     True
     """
 
@@ -99,7 +99,7 @@ class CVaRSolution:
     _shortfalls: list[list[_Shortfall]]
 
     def action(self, step: int, state: int, earned: float = 0.0) -> int:
-        """Return the action of a policy with the largest CVaR.
+        """Return the action of the policy with the largest CVaR.
 
         Parameters
         ----------
@@ -135,33 +135,33 @@ class CVaRSolution:
 
 
 def solve_cvar(mdp: FiniteMDP, alpha: float, *, tol: float = 1e-6) -> CVaRSolution:
-    """Find the largest conditional value at risk of the return, over policies that know what was earned so far.
+    """Find the largest conditional value at risk (CVaR) of the return, over policies that may use the rewards so far.
 
     Parameters
     ----------
     mdp : FiniteMDP
         The model.
     alpha : float
-        The level, above 0 and at most 1: CVaR is the mean of this worst fraction of the returns.
+        The level, above 0 and at most 1: CVaR is the mean of the worst fraction ``alpha`` of the returns.
     tol : float
         The largest difference of ``lower`` and ``upper``, in the unit of the rewards.
 
     Returns
     -------
     CVaRSolution
-        The value, bounds on it, and the policy.
+        The value, its bounds, and the policy.
 
     Raises
     ------
     InvalidProblemError
-        If ``tol`` is too small for doubles, or needs too much memory.
+        If ``tol`` is too small for double precision, or needs too much memory.
 
     Examples
     --------
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=7)
-    >>> found = eb.solve_cvar(bridge, 0.1)
-    >>> round(found.value, 6), bool(found.upper - found.lower <= 1e-6)
+    >>> solution = eb.solve_cvar(bridge, 0.1)
+    >>> round(solution.value, 6), bool(solution.upper - solution.lower <= 1e-6)
     (1.0, True)
     """
     mdp, alpha, tol = check_model(mdp), check_level(alpha), check_positive("tol", tol)
@@ -170,7 +170,7 @@ def solve_cvar(mdp: FiniteMDP, alpha: float, *, tol: float = 1e-6) -> CVaRSoluti
     rounding = _ROUNDING * (mdp.horizon + 1) * (abs(low) + abs(high) + high - low)
     room = alpha * tol / 2 - rounding
     if not room > 0:
-        raise InvalidProblemError(f"tol={tol:g} is too small for doubles: give at least {4 * rounding / alpha:.2g}")
+        raise InvalidProblemError(f"tol={tol:g} is too small for doubles: use at least {4 * rounding / alpha:.2g}")
     step_room, total = room / (mdp.horizon + 1), 0.0
     shortfalls: list[list[_Shortfall]] = [[(np.zeros(1), np.zeros(1))] * mdp.n_states]
     for h in reversed(range(mdp.horizon)):
@@ -195,18 +195,18 @@ def _at(shortfall: _Shortfall, b: np.ndarray) -> np.ndarray:
 
 
 def _mean(after: list[_Shortfall], rows: SparseTransitions, row: int, at: Any = None) -> _Shortfall:
-    """The expected shortfall before the transition of a row; at its own knots unless others are given."""
+    """Return the expected shortfall before the transition of a row, at its own knots or at the points ``at``."""
     own = slice(rows.indptr[row], rows.indptr[row + 1])
     assert rows.rewards is not None
     outcomes = list(zip(rows.indices[own], rows.probabilities[own], rows.rewards[own], strict=True))
     knots = np.unique(np.concatenate([after[y][0] + r for y, _, r in outcomes])) if at is None else at
     if len(knots) > _MOST_KNOTS:
-        raise InvalidProblemError("the returns of this model need too much memory: give a larger tol, or round rewards")
+        raise InvalidProblemError("the returns of this model need too much memory: use a larger tol, or round rewards")
     return knots, sum((p * _at(after[y], knots - r) for y, p, r in outcomes), np.zeros(len(knots)))
 
 
 def _minimum(one: _Shortfall, other: _Shortfall) -> _Shortfall:
-    """The smaller of two functions, with a knot wherever they cross."""
+    """Return the minimum of two functions, with a knot wherever they cross."""
     knots = np.union1d(one[0], other[0])
     first, second = _at(one, knots), _at(other, knots)
     apart = first - second
@@ -218,13 +218,13 @@ def _minimum(one: _Shortfall, other: _Shortfall) -> _Shortfall:
 
 
 def _simplified(shortfall: _Shortfall, room: float, rounding: float) -> tuple[_Shortfall, float]:
-    """Remove knots that change nothing, and where there are many those that together change at most ``room``."""
+    """Remove redundant knots and, if many remain, others with a total error of at most ``room``; return the error, too."""
     (knots, values), lost = shortfall, 0.0
     for turn in range(_PASSES):
         if turn > 1 and len(knots) <= _FEW_KNOTS:
             break
         allowed = (room - lost) / 4 if turn > 1 else min(rounding, room / 4)
-        # Of neighbours only one is removed at a time: then each error is that at the knot itself.
+        # Never remove two neighbours in one round: then the largest error of an interval is at the knot that was removed.
         inner = np.arange(1 + turn % 2, len(knots) - 1, 2)
         width = knots[inner + 1] - knots[inner - 1]
         share = np.divide(knots[inner] - knots[inner - 1], width, out=np.zeros(len(inner)), where=width > 0)
@@ -238,24 +238,25 @@ def _simplified(shortfall: _Shortfall, room: float, rounding: float) -> tuple[_S
 
 @dataclass(frozen=True, eq=False)
 class EVaRSolution:
-    """A policy with almost the largest entropic value at risk.
+    """A policy whose entropic value at risk (EVaR) is the largest, up to a tolerance.
 
     Attributes
     ----------
     policy : int array ``(H, S)``
+        The action at each step and state.
     value : float
-        What the policy attains at ``lam``: at most its EVaR.
+        A lower bound on the EVaR of the policy: the value of the supremum's argument at ``lam``.
     lower, upper : float
-        The largest EVaR of all policies lies between them; ``lower`` is ``value``.
+        Bounds of the largest EVaR over all policies; ``lower`` equals ``value``.
     lam : float
-        The λ at which it is attained: the policy is optimal for β = -λ.
+        The λ of ``value``: the policy is optimal for β = -λ.
 
     Examples
     --------
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=7)
-    >>> found = eb.solve_evar(bridge, 0.1)
-    >>> found.lower == found.value <= found.upper
+    >>> solution = eb.solve_evar(bridge, 0.1)
+    >>> solution.lower == solution.value <= solution.upper
     True
     """
 
@@ -270,29 +271,29 @@ class EVaRSolution:
 
 
 def solve_evar(mdp: FiniteMDP, alpha: float, *, tol: float = 1e-6) -> EVaRSolution:
-    """Find a policy whose entropic value at risk is the largest, up to ``tol`` times the range of the return.
+    """Find a policy whose entropic value at risk (EVaR) is the largest, up to ``tol`` times the range of the return.
 
     Parameters
     ----------
     mdp : FiniteMDP
         The model.
     alpha : float
-        The level, between 0 and 1. EVaR is a lower bound on the mean of this worst fraction of the returns (CVaR) and not
-        that mean: a policy with the largest EVaR need not have the largest CVaR.
+        The level, strictly between 0 and 1. EVaR is a lower bound on the mean of the worst fraction ``alpha`` of the returns
+        (CVaR), not this mean: a policy with the largest EVaR need not have the largest CVaR.
     tol : float
         The largest difference of ``lower`` and ``upper``, relative to the range of the return.
 
     Returns
     -------
     EVaRSolution
-        The policy, and bounds on the largest EVaR.
+        The policy, and bounds of the largest EVaR.
 
     Examples
     --------
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=7)
-    >>> found = eb.solve_evar(bridge, 0.1)
-    >>> round(found.value, 4), bool(found.upper - found.lower <= 5e-6)
+    >>> solution = eb.solve_evar(bridge, 0.1)
+    >>> round(solution.value, 4), bool(solution.upper - solution.lower <= 5e-6)
     (1.0, True)
     """
     mdp, tol, c = check_model(mdp), check_positive("tol", tol), math.log(1 / check_probability("alpha", alpha))
@@ -309,25 +310,25 @@ def solve_evar(mdp: FiniteMDP, alpha: float, *, tol: float = 1e-6) -> EVaRSoluti
 
 
 class _Search:
-    """Branch and bound over λ; values are measured from the smallest possible return."""
+    """Branch and bound over λ; the smallest possible return is subtracted from all values."""
 
     def __init__(self, mdp: FiniteMDP, c: float, smallest: float, spread: float) -> None:
         self.mdp, self.c, self.smallest, self.spread = mdp, c, smallest, spread
-        # What is attained at which λ by which policy; every policy attains 0, and λ up to c/R attain no more.
+        # The largest h(λ) so far, its λ, and the policy. Every policy attains 0, and λ up to c/R attain no more.
         self.first = c / spread if spread > 0 else 1.0
         self.best = (0.0, self.first, solve(mdp, -self.first).policy)
         self.plans = 0
         self.cells: list[_Cell] = []
 
     def values_at(self, lams: list[float]) -> list[float]:
-        """V*_{-λ} of each; the best policy so far is kept."""
+        """Return V*_{-λ} for each λ, and update the best policy so far."""
         self.plans += len(lams)
         if self.plans > _MOST_PLANS:
-            raise InvalidProblemError(f"tol is not reached after {_MOST_PLANS} plans: give a larger one")
+            raise InvalidProblemError(f"tol is not reached after {_MOST_PLANS} plans: use a larger tol")
         solutions = solve(self.mdp, [-lam for lam in lams])
         values = [min(max(solution.value - self.smallest, 0.0), self.spread) for solution in solutions]
-        found = [(v - self.c / lam, lam, each.policy) for v, lam, each in zip(values, lams, solutions, strict=True)]
-        self.best = max([self.best, *found], key=lambda one: one[0])
+        attained = [(v - self.c / lam, lam, each.policy) for v, lam, each in zip(values, lams, solutions, strict=True)]
+        self.best = max([self.best, *attained], key=lambda one: one[0])
         return values
 
     def _add(self, a: float, at_a: float, b: float, at_b: float) -> None:
@@ -349,7 +350,7 @@ class _Search:
                 self._add(middle, value, b, at_b)
 
     def _wider_than(self, tol: float) -> list[_Cell]:
-        """Take out the cells whose bound exceeds the best by more than ``tol``, the widest first, but not too many."""
+        """Remove and return cells whose bound exceeds the best by more than ``tol``, the largest first, up to _AT_ONCE."""
         wide: list[_Cell] = []
         while self.cells and len(wide) < _AT_ONCE and -self.cells[0][0] - self.best[0] > tol:
             wide.append(heapq.heappop(self.cells))

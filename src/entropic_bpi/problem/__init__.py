@@ -1,1 +1,1 @@
-"""What is asked and what was seen: the problem as a learner sees it, and its counts."""
+"""The problem as a learner sees it, its declarations, and the counts of what was observed."""

@@ -1,9 +1,10 @@
-"""What a learner has seen: visits of each row and of each successor, the sufficient statistic of every method.
+"""Counts: how often each row and each of its successors was visited, the sufficient statistic of every method.
 
-Memory grows with what was visited. A row that was never played points to default slots it shares with others; its first
-visit gives it slots of its own, at the end of one pool. A row that may go anywhere in a large state space lists only
-the successors seen, behind one slot "elsewhere" (successor ``n_states``), and moves to a larger place when it is full.
-Once as many different outcomes of a row were seen as are declared to exist at most, its other slots are given up.
+Memory is used only for rows that were visited. A row that was never played refers to default slots, which it shares with
+other rows. At its first visit it gets slots of its own, at the end of one pool. A row with any possible successor in a large
+state space has one slot "elsewhere" (successor ``n_states``) and a slot for each successor that was seen. It moves to a
+larger block of the pool when its block is full. When a row has as many different outcomes as are declared to be possible,
+its other slots are removed.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _POOL = ("successor", "tally", "low", "high")
 
 @by_pointer
 class CountArrays(NamedTuple):
-    """The arrays of :class:`Counts`, in the form the compiled kernels take.
+    """The arrays of :class:`Counts`, in the form that compiled kernels take.
 
-    Row ``i`` owns the slots ``begin[i] : begin[i] + used[i]`` of the pool. ``max_outcomes[i]`` is how many different
-    outcomes the row is declared to have at most, 0 if that is not declared. ``end[0]`` is the number of pool slots in use.
+    Row ``i`` has the slots ``begin[i] : begin[i] + used[i]`` of the pool. ``max_outcomes[i]`` is the declared largest number
+    of different outcomes of the row, 0 if none is declared. ``end[0]`` is the number of pool slots in use.
     """
 
     visits: np.ndarray
@@ -58,7 +59,7 @@ def _copy(arrays: CountArrays, source: int, target: int) -> None:
 
 @compiled
 def _move(arrays: CountArrays, row: int, room: int) -> bool:
-    """Give ``row`` a place of its own with ``room`` slots at the end of the pool; False if the pool is full."""
+    """Move ``row`` to its own block of ``room`` slots at the end of the pool; return False if the pool is full."""
     old, new = arrays.begin[row], arrays.end[0]
     if new + room > arrays.successor.size:
         return False
@@ -72,7 +73,7 @@ def _move(arrays: CountArrays, row: int, room: int) -> bool:
 
 @compiled
 def record(arrays: CountArrays, n_states: int, row: int, successor: int, times: int) -> int:
-    """Add ``times`` visits of ``row`` that went to ``successor``; 0, or a negative code and nothing changed."""
+    """Add ``times`` visits of ``row`` that went to ``successor``; return 0, or a negative code if nothing was added."""
     open_ended = arrays.successor[arrays.begin[row]] == n_states
     if arrays.visits[row] == 0:
         room = 4 if open_ended else arrays.used[row]
@@ -91,7 +92,7 @@ def record(arrays: CountArrays, n_states: int, row: int, successor: int, times: 
         slot = arrays.begin[row] + arrays.used[row]
         arrays.successor[slot] = successor
         arrays.tally[slot] = 0
-        for t in range(arrays.low.shape[0]):  # it may pay what anything not seen yet may
+        for t in range(arrays.low.shape[0]):  # its reward has the bounds of the slot "elsewhere"
             arrays.low[t, slot] = arrays.low[t, arrays.begin[row]]
             arrays.high[t, slot] = arrays.high[t, arrays.begin[row]]
         arrays.used[row] += 1
@@ -110,11 +111,11 @@ def _record_outcome(
     kinds: int,
     same: float,
 ) -> int:
-    """The same where the reward, from ``low`` to ``high``, is part of what was seen.
+    """Add visits like :func:`record`, if the reward, from ``low`` to ``high``, is part of the outcome.
 
-    ``kinds`` different ones are possible for this successor if any state may follow; two that are no more than ``same``
-    apart do not differ. A row that lists what may follow lists a state once for each of its rewards: a reward that is seen
-    takes one of its slots.
+    Rewards that differ by at most ``same`` are equal. If any state may follow, at most ``kinds`` different rewards are
+    possible for this successor. A row with declared successors lists a state once for each of its possible rewards, and each
+    reward that is seen takes one of these slots.
     """
     if arrays.visits[row] == 0 and not _move(arrays, row, max(4, arrays.used[row])):
         return _FULL
@@ -158,7 +159,7 @@ def _add(arrays: CountArrays, row: int, slot: int, times: int) -> int:
 
 @compiled
 def _close_if_complete(arrays: CountArrays, row: int) -> None:
-    """Give up the slots that were not seen, if all others that can exist were."""
+    """Remove the slots without visits, if the row has had as many different outcomes as are declared to be possible."""
     begin, used, seen = arrays.begin[row], arrays.used[row], 0
     for j in range(begin, begin + used):
         seen += arrays.tally[j] > 0
@@ -176,7 +177,7 @@ def _close_if_complete(arrays: CountArrays, row: int) -> None:
 def _record_outcomes(
     arrays: CountArrays, n_states: int, n_actions: int, same: float, transitions: Transitions, first: int
 ) -> tuple[int, int]:
-    """``_record_all`` where fixed rewards are learned."""
+    """Record transitions like :func:`_record_all`, if fixed rewards are learned."""
     for i in range(first, transitions.rows.size):
         row, successor = transitions.rows[i], transitions.successors[i]
         kinds = 1
@@ -193,7 +194,7 @@ def _record_outcomes(
 
 @compiled
 def _record_all(arrays: CountArrays, n_states: int, transitions: Transitions, first: int) -> tuple[int, int]:
-    """Record from index ``first`` on; the index that could not be recorded and why, or the length and 0."""
+    """Record transitions from index ``first`` on; return the index that failed and its code, or the length and 0."""
     for i in range(first, transitions.rows.size):
         code = record(arrays, n_states, transitions.rows[i], transitions.successors[i], transitions.times[i])
         if code < 0:
@@ -202,18 +203,18 @@ def _record_all(arrays: CountArrays, n_states: int, transitions: Transitions, fi
 
 
 def spare_slots(problem: Problem) -> int:
-    """Pool slots that one episode can need at most."""
-    # A row that may go anywhere moves to twice its place when it is full.
+    """Return the largest number of pool slots that one episode can need."""
+    # A row with any possible successor moves to a block of twice the size when its block is full.
     largest = 2 * (problem.n_states + END_REWARDS + STAY_REWARDS) + 8 if problem.open_ended else 0
     return problem.steps * max(int(problem.slots.used.max()), largest)
 
 
 class Counts:
-    """Visit counts of a :class:`~entropic_bpi.problem.problem.Problem` and the number of episodes behind them.
+    """Visit counts of a :class:`~entropic_bpi.problem.problem.Problem` and their number of episodes.
 
-    Where rewards are random, ``reward_counts`` has what was paid; elsewhere it stays empty. Where declared noise is
-    observed, ``labels`` has how often each label was drawn.
-    As long as ``origin`` is the same object, counts only grew: a row with the same visits as before is as it was.
+    If rewards are random, ``reward_counts`` counts them; otherwise it is empty. If declared noise is observed, ``labels``
+    counts how often each label was drawn. As long as ``origin`` is the same object, counts were only added: a row whose
+    number of visits is unchanged has unchanged slots.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -221,7 +222,7 @@ class Counts:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all counts."""
         problem = self.problem
         self.origin = object()
         self.episodes = 0
@@ -244,13 +245,13 @@ class Counts:
 
     @classmethod
     def of(cls, problem: Problem, transitions: Transitions, episodes: int) -> Counts:
-        """The counts of given transitions."""
+        """Return the counts of given transitions."""
         counts = cls(problem)
         counts.add(transitions, episodes)
         return counts
 
     def reserve(self, slots: int) -> None:
-        """Make sure that ``slots`` more pool slots are free."""
+        """Enlarge the pool, if necessary, so that ``slots`` pool slots are free."""
         arrays = self.arrays
         needed = int(arrays.end[0]) + slots
         if needed > arrays.successor.size:
@@ -258,18 +259,18 @@ class Counts:
             self.arrays = arrays._replace(**{name: _padded(getattr(arrays, name), pool) for name in _POOL})
 
     def add(self, transitions: Transitions, episodes: int) -> None:
-        """Record the transitions of ``episodes`` whole episodes.
+        """Record the transitions of ``episodes`` complete episodes.
 
         Raises
         ------
         InvalidProblemError
-            If a transition was declared impossible. It voids the assumption; the counts made before stay as they were.
+            If a transition contradicts a declaration. The counts are then not changed.
         """
         problem, first = self.problem, 0
         if problem.reward is not None:
             transitions = problem.reward.checked(problem, transitions)
         check_allowed_rows(problem, transitions.rows)
-        if problem.allowed is not None and problem.allowed.offered:  # what a log played before its mask was seen
+        if problem.allowed is not None and problem.allowed.offered:  # also what a log played before its mask was known
             check_allowed_rows(problem, np.flatnonzero(self.arrays.visits))
         learned = problem.black_box_rewards
         fixed = learned and not problem.random_rewards
@@ -277,7 +278,7 @@ class Counts:
         if learned and not transitions.upper.size:
             transitions = transitions._replace(upper=transitions.rewards)
         if transitions.labels.size != self.labels.size:
-            raise InvalidProblemError("the labels of noise with observed= must be seen at every visit, and only there")
+            raise InvalidProblemError("labels of noise must be given if it is declared with observed=, and only then")
         declared = problem.successors != "unknown" or problem.max_successors is not None
         declared = declared or (problem.artificial and problem.start is not None)
         before = self.state() if learned or declared else None
@@ -310,43 +311,43 @@ class Counts:
             self.reward_counts = self.reward_counts.with_transitions(transitions, edges)
 
     def refuse(self, row: int, successor: int, reward: float | None = None) -> NoReturn:
-        """Report an outcome that contradicts the declared successors, or how many of them there are at most."""
+        """Raise an error for an outcome that contradicts the declared start, noise, successors or number of successors."""
         problem, slots, state = self.problem, self.problem.slots, self.problem.state_names[successor]
         paid = "" if reward is None else f" with reward {reward}"
         went = f"{problem.describe(row)} went to state {state!r}"
         listed = slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]]
         if problem.artificial and problem.start is not None and row == problem.n_rows - 1:
-            wrong = "the first one in another" if problem.start == FIXED else "which is not among the declared ones"
-            wrong = f"the declared start is wrong: an episode started in state {state!r}, {wrong}"
+            why = "but the first one in another" if problem.start == FIXED else "which is not a declared first state"
+            message = f"the declared start is wrong: an episode started in state {state!r}, {why}"
         elif problem.noise is not None:
-            wrong = f"the declared noise is wrong: {went}{paid}, which no label explains"
+            message = f"the declared noise is wrong: {went}{paid}, which no label explains"
         elif successor in listed or problem.n_states in listed:
             most = int(problem.max_outcomes[row])
             others = "another outcome" if most == 1 else f"{most} other outcomes"
-            wrong = f"max_successors={most} is wrong: {went}{paid}, but had {others} before"
+            message = f"max_successors={most} is wrong: {went}{paid}, but had {others} before"
         else:
-            wrong = f"the declared successors are wrong: {went}, which was declared impossible"
-        raise InvalidProblemError(f"{wrong} (after {self.episodes} episodes, which are kept)")
+            message = f"the declared successors are wrong: {went}, which was declared impossible"
+        raise InvalidProblemError(f"{message} (after {self.episodes} episodes, which are kept)")
 
     def occupied_slots(self) -> tuple[np.ndarray, np.ndarray]:
-        """The slots of every row that was visited, and their rows."""
+        """Return the row of each slot of the rows that were visited, and the slots."""
         return slots_of(self.arrays, np.flatnonzero(self.arrays.visits))
 
     def seen(self) -> Transitions:
-        """Every transition seen, row by row in the order of the slots: added to new counts, they get the same slots."""
+        """Return all transitions, row by row in the order of the slots: added to new counts, they get the same slots."""
         problem, arrays = self.problem, self.arrays
         rows, slots = self.occupied_slots()
         times = arrays.tally[slots]
         rows, slots, times = rows[times > 0], slots[times > 0], times[times > 0]
         if problem.random_rewards:
             return self._paid(rows * problem.n_states + arrays.successor[slots])
-        found = Transitions(rows, arrays.successor[slots], times, labels=self.labels)
+        seen = Transitions(rows, arrays.successor[slots], times, labels=self.labels)
         if problem.black_box_rewards:
-            found = found._replace(rewards=arrays.low[0, slots], upper=arrays.high[0, slots])
-        return found
+            seen = seen._replace(rewards=arrays.low[0, slots], upper=arrays.high[0, slots])
+        return seen
 
     def _paid(self, order: np.ndarray) -> Transitions:
-        """Every payment seen, those of a transition together; ``order`` lists transitions as ``row * S + successor``."""
+        """Return all random rewards, in the given ``order`` of transitions, each written as ``row * S + successor``."""
         seen = self.reward_counts
         sorter, keys = np.argsort(order), seen.rows * self.problem.n_states + seen.successor
         wanted = np.argsort(sorter[np.searchsorted(order[sorter], keys)], kind="stable")
@@ -354,7 +355,7 @@ class Counts:
         return Transitions(*(column[wanted] for column in columns))
 
     def transitions(self) -> Transitions:
-        """The counts in their canonical form: what was seen, sorted by row, successor and, where it is learned, reward."""
+        """Return all transitions in canonical form: sorted by row, successor and, if rewards are learned, reward."""
         seen = self.seen()
         learned = (seen.rewards,) if seen.rewards.size else ()
         order = np.lexsort((*learned, seen.successors, seen.rows))
@@ -362,7 +363,7 @@ class Counts:
         return seen._replace(**ordered)
 
     def state(self) -> dict[str, Any]:
-        """A copy of everything, from which :meth:`restore` goes on."""
+        """Return a copy of all data, for :meth:`restore`."""
         end = int(self.arrays.end[0])
         copies = {name: array[..., :end] if name in _POOL else array for name, array in self.arrays._asdict().items()}
         kept = {name: getattr(self, name) for name in ("episodes", "labels", "reward_counts")}
@@ -376,7 +377,7 @@ class Counts:
 
 
 def _padded(array: np.ndarray, length: int) -> np.ndarray:
-    """A copy of ``array`` whose last axis is extended to ``length``."""
+    """Return a copy of ``array`` with its last axis extended to ``length`` by zeros."""
     result = np.zeros((*array.shape[:-1], length), dtype=array.dtype)
     result[..., : array.shape[-1]] = array
     return result

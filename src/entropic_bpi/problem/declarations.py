@@ -1,9 +1,9 @@
-"""What a user states about a problem: one table of declarations.
+"""The table of declarations: what a user states about a problem.
 
-Each field of :class:`Declarations` is an entry of the table: its check, the kinds of source that it does not apply to and
-why, the declarations that it excludes, its help text, how it is written on the command line and in a problem file, and what
-a certificate says about it. Checks of arguments, command-line options, refusals, checkpoints and certificates are derived
-from the entries. To add a declaration, add a field here, its mathematics in :mod:`entropic_bpi.problem.problem` and,
+Each field of :class:`Declarations` is an entry of the table. The entry defines the check of the value, the kinds of source
+that it does not apply to, the declarations that it excludes, the help text, the forms on the command line and in a problem
+file, and the sentence in a certificate. Checks of arguments, command-line options, errors, checkpoints and certificates are
+derived from the entries. To add a declaration, add a field here, its mathematics in :mod:`entropic_bpi.problem.problem` and,
 independently, in :mod:`entropic_bpi.verification`.
 """
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from entropic_bpi.problem.problem_file import ProblemFile
 
 INFO = "info"
-"""Of ``allowed``: the masks are those that come with each observation, ``info["action_mask"]``."""
+"""Value of ``allowed``: the masks come with each observation, as ``info["action_mask"]``."""
 FIXED = "fixed"
-"""Of ``start``: every episode starts where the first one does."""
-MOST_STATES = 100_000  # also of a space that is listed
+"""Value of ``start``: every episode starts in the same state as the first one."""
+MOST_STATES = 100_000  # the largest max_states, and the largest size of a space whose elements are listed
 REWARD_LAWS = ("fixed", "random", "random-pair")
-"""The reward given state, action and next state: a number, random, or random with a law that ignores the next state."""
+"""The reward given state, action and next state: a number, random, or random and independent of the next state."""
 
 
 def _as_given(name: str, value: Any) -> Any:
-    """Return the value as it is: what it must be depends on the source, which checks it."""
+    """Return the value unchanged; the source checks it."""
     return value
 
 
 def _as_array(name: str, value: Any) -> Any:
-    """Return the array in a file, if the value names one (``.npy``), and any other value as it is."""
+    """Return the array in a file if the value is the path of one (``.npy``), otherwise the value."""
     if not isinstance(value, str) or not value.endswith(".npy"):
         return value
     import numpy as np
@@ -57,30 +57,30 @@ class Entry(NamedTuple):
     Attributes
     ----------
     check : function ``(name, value)``
-        Returns the value in its final form or raises.
+        Returns the value in its final form, or raises an error.
     help : str
-        The text of its command-line option.
+        The help text of the command-line option.
     kind : type or None
-        What its option takes; None if it has no option.
+        The type of the option's value; None if there is no option.
     metavar : str or None
-        How the option's value is shown.
+        The placeholder of the option's value in the help text.
     neutral : value
-        A value that states nothing, and may be given for any source.
+        A value that declares nothing, and is accepted for every source.
     not_for : dict
         For each kind of source that it does not apply to (``"model"``, ``"environment"``, ``"log"``, ``"exploration"``), the
         reason.
     excludes : dict
         For each declaration that it cannot be combined with, the reason.
     section : {"declare", "names"}
-        The part of a problem file that it is in. What is in ``"names"`` is not part of the proof and needs no confirmation.
+        Its section in a problem file. Entries in ``"names"`` are not part of the proof and need no confirmation.
     from_toml : function ``(name, value)``
-        Returns the value that ``check`` takes from the one in a problem file, or raises.
+        Converts a value of a problem file to the form that ``check`` takes, or raises an error.
     from_text : function or None
-        Returns the value from the text of its option, where ``kind`` does not.
+        Converts the text of the option to a value, if ``kind`` does not.
     sentence : function ``(problem, transitions)`` or None
-        Returns what a certificate says about it, or None; certificates have these sentences in the order of the table.
+        Returns the sentence of a certificate about it, or None. Certificates list the sentences in the order of the table.
     always_said : bool
-        Whether ``sentence`` is also asked where nothing is declared.
+        Whether certificates have the sentence also if nothing is declared.
     """
 
     check: Callable[[str, Any], Any]
@@ -102,20 +102,20 @@ def _entry(check: Callable[[str, Any], Any], help: str, kind: Any = None, **rest
 
 
 def _named(check: Callable[[str, Any], Any], help: str, metavar: str | None = None) -> Any:
-    """Return an entry that is no part of the proof; a list of names is typed with commas between them."""
+    """Return an entry that is not part of the proof; on the command line, names in a list are separated by commas."""
     from_text = None if metavar is None else methodcaller("split", ",")
     return _entry(check, help, str, metavar=metavar, section="names", from_text=from_text)
 
 
 def _check_start(name: str, value: Any) -> Any:
-    """Return one state, a list of them, or "fixed"; one that is neither an integer nor text as a list of one."""
+    """Return a state, a list of states, or "fixed"; a state that is neither an integer nor a string as a list."""
     if isinstance(value, list) and not value:
         raise InvalidProblemError(f"{name} must name at least one first state")
     return value if isinstance(value, (int, str, list)) else [value]
 
 
 def _check_allowed(name: str, value: Any) -> Any:
-    """Return what allows actions, of which a word must be "info"; the source checks the rest."""
+    """Return the declared masks; a string must be "info" or the path of an array, and the source checks other values."""
     value = _as_array(name, value)
     return checks.check_choice(name, value, (INFO,)) if isinstance(value, str) else value
 
@@ -125,12 +125,12 @@ def _check_noise(name: str, value: Any) -> Any:
     from entropic_bpi.problem.noise import MODEL, Noise
 
     if not isinstance(value, Noise | Mechanics | Partitioned) and value != MODEL:
-        raise InvalidProblemError(f"{name} must be an eb.Noise, or 'model' for a model's own; got {shown(value)}")
+        raise InvalidProblemError(f"{name} must be an eb.Noise, or 'model' for that of a model; got {shown(value)}")
     return value
 
 
 def _check_reward(name: str, value: Any) -> Any:
-    """Return a function, a table or known rewards as they are, and an array with three axes."""
+    """Return a function, a table or known rewards unchanged, and an array with three axes."""
     value = _as_array(name, value)
     if callable(value) or isinstance(value, Mapping) or hasattr(value, "checked"):
         return value
@@ -149,7 +149,7 @@ def _check_reward(name: str, value: Any) -> Any:
 
 
 def _check_names(name: str, value: Any) -> Any:
-    """Return a sequence of names; whether there are as many as are needed, and different ones, is checked by the problem."""
+    """Return a sequence of names; the problem checks that their number is right and that they are distinct."""
     if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
         raise InvalidProblemError(f"{name} must be a list of names, got {shown(value)}")
     return value if isinstance(value, list | tuple) else tuple(value)
@@ -157,28 +157,28 @@ def _check_names(name: str, value: Any) -> Any:
 
 def _check_text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise InvalidProblemError(f"{name} must be a text, got {shown(value)}")
+        raise InvalidProblemError(f"{name} must be a non-empty string, got {shown(value)}")
     return value
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Declarations:
-    """What is declared about a problem; None where nothing is.
+    """The declarations about a problem; a field is None if nothing is declared.
 
     Attributes
     ----------
     horizon : int
         Number of steps.
     start : state, list of states or "fixed"
-        The possible first states; ``"fixed"``: that of the first episode is the only one.
+        The possible first states; with ``"fixed"``, every episode starts in the first state of the first episode.
     stationary : bool
-        Transitions are the same at every step.
+        Whether transitions are the same at every step.
     successors : "model", mask, dict or function
         The possible next states.
     max_successors : int
         The largest number of different outcomes of a state-action pair.
     reward_range : (float, float)
-        The range of the rewards that were not seen yet.
+        The range of all rewards, also of those that were not observed yet.
     reward_law : str
         ``"fixed"``, ``"random"`` or ``"random-pair"``: the reward given state, action and next state.
     return_range : (float, float)
@@ -242,12 +242,12 @@ class Declarations:
             "return of each cannot be checked",
             "exploration": "return_range is not for explore, which ignores the rewards that are paid",
         },
-        excludes={"discount": "how the two go together is not proved"},
+        excludes={"discount": "their combination is not proved"},
         sentence=sentences.return_range,
     )
     reward_range: tuple[float, float] | None = _entry(
         checks.check_range,
-        "The range of the rewards, seen or not.",
+        "The range of all rewards, also of those not observed yet.",
         tuple[float, float],
         metavar="LOW HIGH",
         not_for={"model": "reward_range is for environments with unknown rewards; a FiniteMDP's are known"},
@@ -269,14 +269,14 @@ class Declarations:
         "Discount factor of a return that never ends.",
         float,
         not_for={
-            "log": "discount is not supported for logs: their returns are not discounted",
-            "exploration": "discount is not for explore, whose promise is for a number of steps",
+            "log": "discount is not supported for logs, whose returns are not discounted",
+            "exploration": "discount is not for explore, whose claim is for a finite number of steps",
         },
         sentence=sentences.discount,
     )
     start: Any = _entry(  # noqa: RUF009
         _check_start,
-        "The first state, a list of the possible ones, or fixed: every episode starts where the first one does.",
+        "The first state, a list of the possible ones, or fixed: every episode starts in the same state as the first one.",
         Any,
         metavar="STATE|[STATE,...]|fixed",
         from_toml=toml.start_from_toml,
@@ -289,11 +289,11 @@ class Declarations:
         "Outcomes are a known function of state, action and a random label: the mechanics of the model.",
         str,
         metavar="model",
-        not_for={"exploration": "noise is not for explore, which has a ball for each state-action pair"},
+        not_for={"exploration": "noise is not for explore, which learns one law for each state-action pair"},
         excludes={
-            "max_successors": "noise says what may follow",
+            "max_successors": "noise determines the possible next states",
             "max_states": "the outcomes of noise are states, which must be listed",
-            "reward_law": "make what is random in the reward part of the label",
+            "reward_law": "include the randomness of rewards in the labels of noise",
         },
         from_toml=toml.noise_from_toml,
         sentence=sentences.noise,
@@ -314,12 +314,12 @@ class Declarations:
         metavar="FILE.npy",
         not_for={
             "model": "reward is for environments and logs; a FiniteMDP's rewards are known",
-            "exploration": "reward is not for explore, which is for every reward",
+            "exploration": "reward is not for explore, whose claim is for every reward",
         },
         excludes={
-            "max_states": "a known reward needs states that are listed",
-            "noise": "the outcome of a label has its reward",
-            "reward_law": "a known reward is not random",
+            "max_states": "known rewards need states that are listed",
+            "noise": "the outcome of a label includes its reward",
+            "reward_law": "known rewards are not random",
         },
         from_toml=toml.rewards_from_toml,
     )
@@ -366,13 +366,13 @@ class Declarations:
         Returns
         -------
         ProblemFile
-            The declarations, confirmed or not, with the source and the risk. It is a source for
-            :func:`entropic_bpi.identify`, and so is the path.
+            All declarations, also unconfirmed ones, with the source and the risk. This object, or the path of the file, is a
+            source for :func:`entropic_bpi.identify` and other functions.
 
         Raises
         ------
         InvalidProblemError
-            If the file cannot be read, or has an unknown key or a wrong value; the message names the file and the key.
+            If the file cannot be read, or has an unknown key or an invalid value; the message names the file and the key.
 
         Examples
         --------
@@ -396,17 +396,17 @@ class Declarations:
         return entropic_bpi.ProblemFile.read(path)
 
     def save(self, path: str | Path) -> None:
-        """Write the declarations as a problem file, with a comment for each; :meth:`load` reads the same ones.
+        """Write the declarations to a problem file, with a comment for each; :meth:`load` reads it.
 
         Parameters
         ----------
         path : path
-            Where to write it. The name of a problem file ends in ``.toml``.
+            The file to write. The name of a problem file ends in ``.toml``.
 
         Raises
         ------
         InvalidProblemError
-            If a declaration is a function: give a table instead.
+            If a declaration is a function; use a table instead.
 
         Examples
         --------
@@ -421,17 +421,17 @@ class Declarations:
         entropic_bpi.ProblemFile(**self.given()).save(path)
 
     def check_source(self, kind: str) -> None:
-        """Refuse what does not apply to a ``"model"``, an ``"environment"`` or a ``"log"``.
+        """Raise an error if a declaration does not apply to a kind of source.
 
         Parameters
         ----------
         kind : str
-            ``"model"``, ``"environment"`` or ``"log"``.
+            ``"model"``, ``"environment"``, ``"log"`` or ``"exploration"``.
 
         Raises
         ------
         InvalidProblemError
-            If a declaration does not apply.
+            If a declaration does not apply; the message says why.
 
         Examples
         --------
@@ -444,12 +444,12 @@ class Declarations:
                 raise InvalidProblemError(ENTRIES[name].not_for[kind])
 
     def check_combinations(self) -> None:
-        """Refuse declarations that exclude each other.
+        """Raise an error if two declarations exclude each other.
 
         Raises
         ------
         InvalidProblemError
-            If there are such declarations.
+            If there are two such declarations; the message says why.
 
         Examples
         --------
@@ -464,19 +464,19 @@ class Declarations:
                     raise InvalidProblemError(f"{other} and {name}: {reason}; give one of them")
 
     def _stated(self) -> list[str]:
-        """The declarations that were made, except those that state nothing."""
+        """Return the names of the declarations that were made, without those with a neutral value."""
         given = self.given()
         return [name for name in given if not isinstance(given[name], str) or given[name] != ENTRIES[name].neutral]
 
 
 def goal_of(arguments: dict[str, Any]) -> tuple[dict[str, Any], Declarations]:
-    """Split arguments into the goal, which must be complete, and the declarations."""
+    """Return the goal, which must be complete, and the declarations among the arguments of a run."""
     eps = checks.check_positive("eps", arguments.pop("eps"))
     delta = checks.check_probability("delta", arguments.pop("delta"))
     risk = check_risk(arguments.pop("beta", None), arguments.pop("risk", None))
     declared = Declarations(**arguments)
     if declared.noise is not None and declared.successors is not None:
-        raise InvalidProblemError("successors and noise: noise says what may follow; give one of them")
+        raise InvalidProblemError("successors and noise: noise determines the possible next states; give one of them")
     return {"risk": risk, "eps": eps, "delta": delta}, declared
 
 

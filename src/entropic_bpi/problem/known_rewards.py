@@ -1,8 +1,8 @@
-"""Known rewards of an environment or a log: a function of state, action and next state, or a table of them.
+"""Known rewards of an environment or a log: a function of state, action and next state, or a table.
 
-They are not learned: what a transition that was not seen yet may pay is known, and another reward is a contradiction. At the
-end of an episode the next state is whatever is observed there, which is not a state of the problem; so an end may pay any
-reward of its state and action.
+Known rewards are not learned: the reward of a transition is known before it is observed, and another reward is an error. At
+the end of an episode, the next state is the last observation, which is not a state of the problem. So the reward at an end
+may be any reward of the state and action.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from entropic_bpi.tools.checks import ask, check_finite
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END, Transitions
 
-# How many values of a function are asked for at most.
+# The largest number of transitions for which a function is called.
 _MOST_VALUES = 5_000_000
 
 
 class KnownRewards(NamedTuple):
-    """Known rewards, in numbers of states and actions.
+    """Known rewards, by numbers of states and actions.
 
     Attributes
     ----------
     table : array ``(S, A, S + 1)`` or None
-        The reward of each transition, of an end without an observation in the last column; NaN where there is none. None
-        where only the ends are known, as in a file.
+        The reward of each transition, NaN where none is given. The last column is for ends without an observation. None
+        if only ``low`` and ``high`` are known, as in a certificate.
     low, high : float arrays
         The smallest and the largest reward of each declared successor or, if none are declared, of each state and action.
     """
@@ -42,12 +42,12 @@ class KnownRewards(NamedTuple):
     high: np.ndarray
 
     def checked(self, problem: Any, seen: Transitions) -> Transitions:
-        """Return transitions with the declared rewards instead of those seen, which may differ by rounding.
+        """Return transitions with the declared rewards instead of the observed ones, which may differ by rounding.
 
         Raises
         ------
         InvalidProblemError
-            If a reward differs by more.
+            If a reward differs by more than rounding.
         """
         if self.table is None:
             return seen
@@ -55,7 +55,7 @@ class KnownRewards(NamedTuple):
         state, action = np.divmod(seen.rows[played] % (problem.n_states * problem.n_actions), problem.n_actions)
         following, paid = seen.successors[played], seen.rewards[played]
         declared = self.table[state, action, following]
-        for k in np.flatnonzero(following == end):  # the one that is nearest
+        for k in np.flatnonzero(following == end):  # an end may have any reward of the pair: the nearest one
             values = self.table[state[k], action[k]]
             declared[k] = values[np.nanargmin(np.abs(values - paid[k]))]
         for i in np.flatnonzero(~(np.abs(declared - paid) <= problem.same_reward)):
@@ -70,10 +70,10 @@ class KnownRewards(NamedTuple):
 
 
 def with_known_rewards(states: Any, actions: Any, given: Declarations) -> Declarations:
-    """Return the declarations with the rewards by number, and their range; ``states`` and ``actions`` are finite spaces.
+    """Return the declarations with :class:`KnownRewards` and their range; ``states`` and ``actions`` are finite spaces.
 
-    If they depend on the next state, any state may follow and there are few, all of them are listed as successors, so that
-    each has its own reward.
+    If rewards depend on the next state, no successors are declared and there are few states, all states are listed as
+    successors, so that each successor has its own reward.
     """
     n, many, successors = states.size, actions.size, given.successors
     needed = np.ones((n * many, n), dtype=bool)
@@ -87,7 +87,7 @@ def with_known_rewards(states: Any, actions: Any, given: Declarations) -> Declar
     for pair, y in np.argwhere(needed & np.isnan(rows[:, :n])).tolist():
         s, a = divmod(pair, many)
         where = ", ".join(map(shown, (states.element(s), actions.element(a), states.element(y))))
-        raise InvalidProblemError(f"reward lacks ({where}): give a reward for every transition that may happen")
+        raise InvalidProblemError(f"reward has no value for ({where}): give a reward for every possible transition")
     low, high = np.nanmin(rows, axis=1), np.nanmax(rows, axis=1)
     if successors is None and n <= EXPLICIT_STATES and (low < high).any():
         every = np.append(np.arange(n), np.full(END_REWARDS, n))
@@ -98,12 +98,12 @@ def with_known_rewards(states: Any, actions: Any, given: Declarations) -> Declar
         low, high = np.where(ends, low[owner], exact), np.where(ends, high[owner], exact)
     least, most = float(low.min()), float(high.max())
     if given.reward_range is not None and not given.reward_range[0] <= least <= most <= given.reward_range[1]:
-        raise InvalidProblemError(f"reward pays from {least:g} to {most:g}, outside reward_range {given.reward_range}")
+        raise InvalidProblemError(f"reward is from {least:g} to {most:g}, outside reward_range {given.reward_range}")
     return replace(given, reward=KnownRewards(table, low, high), reward_range=(least, most), successors=successors)
 
 
 def _table(declared: Any, states: Any, actions: Any, needed: np.ndarray) -> np.ndarray:
-    """Rewards ``(S, A, S + 1)``, NaN where none is given; the last column is of an end without an observation."""
+    """Return rewards ``(S, A, S + 1)``, NaN where none is given; the last column is for ends without an observation."""
     n, many = states.size, actions.size
     table = np.full((n, many, n + 1), np.nan)
     if isinstance(declared, Mapping):
@@ -113,14 +113,14 @@ def _table(declared: Any, states: Any, actions: Any, needed: np.ndarray) -> np.n
     elif callable(declared):
         if needed.sum() > _MOST_VALUES:
             raise InvalidProblemError(
-                f"reward would have to be asked for {needed.sum():,} transitions: declare successors=, or give an array"
+                f"reward would have to be called for {needed.sum():,} transitions: declare successors=, or give an array"
             )
         for s, a, y in zip(*np.nonzero(needed), strict=True):
             labels = states.element(int(s)), actions.element(int(a)), states.element(int(y))
             where = f"reward({', '.join(map(shown, labels))})"
             table[s, a, y] = check_finite(where, ask("reward", declared, *labels))
         for s, a in np.ndindex(n, many):
-            try:  # which only a log without observations at its ends needs
+            try:  # only a log without observations at the ends of episodes needs this value
                 table[s, a, n] = declared(states.element(s), actions.element(a), END)
             except Exception:
                 continue
@@ -136,9 +136,9 @@ def _table(declared: Any, states: Any, actions: Any, needed: np.ndarray) -> np.n
 def key_in_numbers(
     name: str, key: Any, state: Callable[[Any], int], action: Callable[[Any], int], *, following: bool = False
 ) -> tuple[int, ...]:
-    """Return a key (state, action) of a declared table in numbers; if ``following``, it may also have the next state.
+    """Return the numbers for a key (state, action) of a declared table; if ``following``, it may include the next state.
 
-    ``state`` and ``action`` number what they are given, and return a negative number for what is none.
+    ``state`` and ``action`` return the number of a state or an action, and a negative number for any other object.
     """
     try:
         s, a, *rest = key
@@ -152,5 +152,5 @@ def key_in_numbers(
 
 
 def index_or_end(states: Any) -> Callable[[Any], int]:
-    """Return a function that numbers the states of a finite space; the number after the last is the end."""
+    """Return a function that maps states of a finite space to their numbers, and END to the number after the last one."""
     return lambda state: states.size if state is END else states.index(state)

@@ -1,8 +1,8 @@
-"""Declarations about single states: which actions may be played at each step and state, and which states are first.
+"""Declarations about single states: the allowed actions of each step and state, and the first states.
 
-A forbidden action is never played, never compared with others, and its row needs no ball. Masks are facts, not draws: those
-that an environment offers may become known while it is played, and where none is known yet every action counts as allowed,
-which is on the safe side.
+A forbidden action is never played or compared with others, and its row needs no confidence ball. Masks are not random: the
+masks of an environment may become known while it is played, and every action of a state whose mask is not known counts as
+allowed, which is conservative.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ class Masks(NamedTuple):
     Attributes
     ----------
     table : int array ``(1 | H, S, A)``
-        1 where an action is allowed; each state has one.
+        1 where an action is allowed; each state has at least one allowed action.
     offered : bool
-        Whether they come with the observations. What is not known yet is 1, and is filled in while playing.
+        Whether the masks come with the observations. Masks that are not known yet are 1, and are filled in during play.
     """
 
     table: Integers
     offered: bool = False
 
     def at(self, h: int) -> np.ndarray:
-        """The mask of a step, ``(S, A)``."""
+        """Return the mask of a step, ``(S, A)``."""
         return self.table[min(h, len(self.table) - 1)]
 
     def seen_in(self, states: Iterable[int]) -> Masks:
-        """Return a copy that knows nothing of other states, if masks come with the observations."""
+        """Return masks in which only these ``states`` are known, if masks come with the observations."""
         table, known = self.table.copy(), np.zeros(self.table.shape[1], dtype=bool)
         known[list(states)] = True
         table[:, ~known] = 1
@@ -54,20 +54,20 @@ class Masks(NamedTuple):
         """Return a policy with each forbidden action replaced; an ``artificial`` first step has no masks."""
         replaced, chosen = policy.copy(), policy[artificial:]
         masks = np.broadcast_to(self.table, (len(chosen), *self.table.shape[1:]))
-        wrong = np.take_along_axis(masks, chosen[..., None], axis=2)[..., 0] == 0
-        replaced[artificial:] = np.where(wrong, masks.argmax(axis=2), chosen)
+        forbidden = np.take_along_axis(masks, chosen[..., None], axis=2)[..., 0] == 0
+        replaced[artificial:] = np.where(forbidden, masks.argmax(axis=2), chosen)
         return replaced
 
 
 def check_policy_allowed(problem: Problem, policy: np.ndarray) -> None:
-    """Refuse a policy ``(steps, S)`` with a forbidden action."""
+    """Raise an error if a policy ``(steps, S)`` has a forbidden action."""
     for h, s in np.argwhere(problem.replace_forbidden(policy) != policy):
         where = f"in state {problem.state_names[s]!r} at step {h - problem.artificial}"
         raise InvalidProblemError(f"policy plays {problem.action_names[policy[h, s]]!r} {where}, which is forbidden")
 
 
 def check_allowed_rows(problem: Problem, rows: np.ndarray) -> None:
-    """Refuse rows of forbidden actions that were played."""
+    """Raise an error if a row that was played is that of a forbidden action."""
     if problem.allowed is None:
         return
     table = problem.allowed.table
@@ -80,19 +80,20 @@ def check_allowed_rows(problem: Problem, rows: np.ndarray) -> None:
 def masks_of(
     declared: Any, horizon: int, states: Iterable[Any], n_actions: int, index: Callable[[Any], int], extra: int = 0
 ) -> Masks | None:
-    """Return declared masks by number: an array, or a function that returns the allowed actions of each of ``states``.
+    """Return masks that are declared as an array or as a function that returns the allowed actions of a state.
 
-    ``index`` numbers actions, and returns a negative number for what is none. ``extra`` states in the end allow everything.
+    ``index`` returns the number of an action, and a negative number for any other object. ``extra`` states are added, in
+    which every action is allowed.
     """
     labels = list(states)
     if callable(declared):
         table = np.zeros((len(labels), n_actions), dtype=bool)
         for s, label in enumerate(labels):
-            # The first that is no action comes last, and is named.
+            # All objects that are no action have the same number. In reversed order, the first of them remains and is named.
             numbers = {index(a): a for a in reversed(ask("allowed", lambda state: list(declared(state)), label))}
             if min(numbers, default=-1) < 0:
-                wrong = f"{shown(numbers[min(numbers)])}, which is no action" if numbers else "no action"
-                raise InvalidProblemError(f"allowed({shown(label)}) returned {wrong}: it must return allowed actions")
+                got = f"{shown(numbers[min(numbers)])}, which is not an action" if numbers else "no action"
+                raise InvalidProblemError(f"allowed({shown(label)}) returned {got}: it must return allowed actions")
             table[s, list(numbers)] = True
         declared = table
     mask = check_allowed(declared, horizon, len(labels), n_actions)
@@ -101,7 +102,7 @@ def masks_of(
 
 
 def masks_of_model(mdp: FiniteMDP, declared: Any) -> Masks | None:
-    """Return the masks of a model: its own, which are known, and those that are declared besides."""
+    """Return the masks of a model, combined with the declared ones."""
     if isinstance(declared, str) and declared == INFO:
         raise InvalidProblemError("allowed='info' is for environments; a FiniteMDP's own masks are known")
     own = masks = None
@@ -113,14 +114,14 @@ def masks_of_model(mdp: FiniteMDP, declared: Any) -> Masks | None:
         return masks or own
     both = np.minimum(masks.table, own.table)
     if not both.any(axis=2).all():
-        raise InvalidProblemError("allowed= and the model's own masks leave some state without an action")
+        raise InvalidProblemError("allowed= and the model's own masks together forbid every action of a state")
     return Masks(both)
 
 
 def numbered_starts(declared: Any, index: Callable[[Any], int]) -> Any:
-    """Return the numbers of the declared first states, in order, or what else is declared about them.
+    """Return the sorted numbers of the declared first states; None and "fixed" are returned unchanged.
 
-    ``index`` returns the number of a state, and a negative one for what is none.
+    ``index`` returns the number of a state, and a negative number for any other object.
     """
     if declared is None or (isinstance(declared, str) and declared == FIXED):
         return declared
@@ -132,7 +133,7 @@ def numbered_starts(declared: Any, index: Callable[[Any], int]) -> Any:
 
 
 def start_of_model(mdp: FiniteMDP, declared: Any) -> Any:
-    """Return what is known of a model's first state; what is declared about it must be true of the model."""
+    """Return the first state of a model or, if it is random, the declared first states; check them against the model."""
     starts, support = numbered_starts(declared, index_by_name(mdp.state_names)), mdp.start_distribution > 0
     if starts == FIXED and support.sum() > 1:
         raise InvalidProblemError(f"start='fixed' is wrong: the model starts in {support.sum()} different states")

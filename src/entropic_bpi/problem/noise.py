@@ -4,11 +4,12 @@ r"""Known mechanics, unknown noise: one law for many state-action pairs.
 reward). **Assumed.** At every visit the label is drawn from :math:`q_g`, independently of everything before. :math:`q_g` is
 unknown.
 
-**Partitions.** Labels with the same outcome at a pair are one class there: :math:`\Pi(s,a)`. A *ball* is one of the
-different :math:`(g,\Pi)`; it is a set of laws of the class. A visit counts in **every** ball of its law whose partition is
-that of the pair or coarser. Whether it counts depends on the pair and never on the outcome: with lost sales a demand below
-the stock is seen exactly, and to count it in a finer ball *because* it was seen would be a selection. Where the label of
-every visit is observed, whatever the pair and the outcome, each visit counts in every ball of its law.
+**Partitions.** Labels with the same outcome at a pair form one class of the partition :math:`\Pi(s,a)`. There is one *ball*
+for each distinct :math:`(g,\Pi)`: a confidence set for the distribution of the class. A visit counts in **every** ball of
+its law whose partition is that of the pair or coarser. Whether it counts depends on the pair and never on the outcome. With
+lost sales, for example, a demand below the stock is observed exactly; counting it in a finer ball for that reason would be a
+selection by the outcome. If the label of every visit is observed, for every pair and outcome, each visit counts in
+every ball of its law.
 
 **Event.** With :math:`N_r` the counts of ball :math:`r` and :math:`P` the number of balls with several classes that matter,
 with probability :math:`1-\delta`, for all balls and at all times :math:`n_r\mathrm{KL}(\hat p_r,q_r)\le\log(P/\delta)+
@@ -35,33 +36,34 @@ MODEL = "model"
 
 
 class Noise:
-    """Declare the mechanics of a source: the outcome is a known function of state, action and a random label.
+    """The declaration that the outcome is a known function of state, action and a random label.
 
     Parameters
     ----------
     labels : sequence, or dict of sequences
-        What the noise may be: demands, slips, wear. With several laws, the labels of each law by its name.
+        The possible labels, such as demands, slips or wear. If there are several laws, a dict from the name of each law to
+        its labels.
     outcome : function ``(state, action, label)`` or dict
-        Returns the next state or ``(next state, reward)``; :data:`entropic_bpi.END` for the end of the episode. A value that
-        is itself a state is the next state. Without rewards, those of an environment are learned.
+        Returns the next state or ``(next state, reward)``; :data:`entropic_bpi.END` is the end of the episode. A value that
+        is itself a state is the next state. If it returns no rewards, the rewards of an environment are learned.
     law : function ``(state, action)`` or dict, optional
-        With several laws, the name of the one that the label is drawn from.
+        The name of the law of the labels in a state and action; required if there are several laws.
     observed : function ``(info, state, action, next_state, reward)``, optional
-        Returns the label of a visit where the noise itself is seen, such as a demand that ``step`` returns in its ``info``;
+        Returns the label of a visit, if the environment shows it: for example, a demand that ``step`` returns in ``info``;
         ``next_state`` is :data:`entropic_bpi.END` at the end of an episode. Every visit then counts for every state-action
-        pair with the same law, also where labels lead to the same outcome. The label must be one of the law, and explain
-        what happened. For environments, which have an ``info``.
+        pair with the same law, also if several labels have the same outcome. The label must belong to the law and have the
+        observed outcome. Only for environments.
 
     Notes
     -----
     States and actions are elements of the environment's spaces, labels of a log, or numbers of a
-    :class:`entropic_bpi.FiniteMDP`. What is assumed is that the label is drawn anew at every visit, from one law for all
-    state-action pairs, steps and episodes that share it. Its probabilities are learned.
+    :class:`entropic_bpi.FiniteMDP`. The assumption is that the label is drawn independently at every visit, from the same
+    distribution for all state-action pairs, steps and episodes with the same law. Its probabilities are learned.
 
     Examples
     --------
-    FrozenLake slips to the left, straight or to the right with one unknown law. The outcome of a label has the reward, and
-    END for the holes and the goal:
+    The agent in FrozenLake slips to the left, straight or to the right with one unknown law. The outcome of a label includes
+    the reward, and END at the holes and the goal:
 
     >>> import entropic_bpi as eb
     >>> lake = "SFFFFHFHFFFHHFFG"
@@ -98,7 +100,7 @@ class Noise:
         states, actions : iterable
             In the order of their numbers.
         number : function
-            Returns the number of a state, or a negative one.
+            Returns the number of a state, and a negative number for any other object.
 
         Returns
         -------
@@ -115,12 +117,12 @@ class Noise:
         return read_outcomes(states, actions, self.laws, self.outcome, self.law, number)
 
     def as_table(self) -> dict[str, Any]:
-        """Return the noise as tables, which a problem file holds.
+        """Return the noise as tables, for a problem file.
 
         Returns
         -------
         dict
-            ``labels``, ``outcome`` and, with several laws, ``law``.
+            ``labels``, ``outcome`` and, if there are several laws, ``law``.
 
         Raises
         ------
@@ -135,8 +137,8 @@ class Noise:
         """
         if any(map(callable, (self.outcome, self.law, self.observed))):
             raise InvalidProblemError(
-                "a problem file cannot hold a function: give noise by tables {(state, action, label): outcome} and, with "
-                "several laws, {(state, action): law}"
+                "a problem file cannot contain a function: declare noise by tables {(state, action, label): outcome} and, "
+                "if there are several laws, {(state, action): law}"
             )
         tables = {"labels": [*self.laws.items()], "outcome": self.outcome}
         return tables if self.law is None else {**tables, "law": self.law}
@@ -147,7 +149,7 @@ class Noise:
 
 
 def noise_of_model(noise: Any, mdp: FiniteMDP) -> Partitioned:
-    """Return the declared mechanics of a model, whose rewards are its own."""
+    """Return the declared mechanics of a model; its rewards are known and are not part of them."""
     if not mdp.stationary:
         raise InvalidProblemError("noise is for models whose transitions are the same at every step")
     if isinstance(noise, Noise):
@@ -155,29 +157,31 @@ def noise_of_model(noise: Any, mdp: FiniteMDP) -> Partitioned:
             raise InvalidProblemError("observed= of noise needs the info of an environment; a FiniteMDP has none")
         table = noise.read(range(mdp.n_states), range(mdp.n_actions), index_by_name(mdp.state_names))
         if not np.isnan(table.rewards).all():
-            raise InvalidProblemError("outcomes of noise= for a FiniteMDP are next states alone: its rewards are known")
+            raise InvalidProblemError("outcomes of noise= for a FiniteMDP are only next states: its rewards are known")
     elif mdp.mechanics is None:
-        raise InvalidProblemError("noise='model' is for models that were made by FiniteMDP.from_noise")
+        raise InvalidProblemError("noise='model' is for models that were built by FiniteMDP.from_noise")
     else:
         table = mdp.mechanics
     return table._replace(rewards=np.full(table.following.shape, np.nan)).partition()
 
 
 class Balls:
-    """Which ball each state-action pair uses, and which balls its visits feed.
+    """The confidence ball that each state-action pair uses, and the balls in which its visits count.
+
+    A *cell* is a class of a ball. A visit of a pair "feeds" a ball if it counts there.
 
     Attributes
     ----------
     of_pair : int array ``(S * A,)``
-        The ball of each pair; those with one class are no balls, but have a number too.
+        The ball of each pair; partitions with one class need no ball, but also have a number.
     law : int array ``(balls,)``
         The law of each ball.
     refines : bool array ``(balls, balls)``
-        ``refines[b, r]``: visits of ball ``b`` feed ball ``r``; every class of ``b`` lies in one of ``r``.
-    slot_of_label : int array ``(S * A, most labels)``
-        Which of the pair's slots each label leads to, -1 behind the last; 0 for all labels where there is one slot.
-    label_of_slot : int array ``(S * A, most slots)``
-        The first label of each slot, -1 behind the last.
+        ``refines[b, r]``: visits of ball ``b`` feed ball ``r``, since every class of ``b`` is a subset of a class of ``r``.
+    slot_of_label : int array ``(S * A, largest number of labels)``
+        The slot of the pair that each label leads to, -1 after the last label; 0 for all labels if there is one slot.
+    label_of_slot : int array ``(S * A, largest number of slots)``
+        The first label of each slot, -1 after the last slot.
     """
 
     def __init__(self, mechanics: Mechanics, slots: Slots) -> None:
@@ -186,19 +190,19 @@ class Balls:
         filled = np.arange(most) < sizes[mechanics.law][:, None]
         self.slot_of_label = np.full((pairs, most), -1)
         self.slot_of_label[filled] = mechanics.classes
-        # Classes are compared by the first label of each, whatever the order of the slots.
+        # A class is identified by its first label, independently of the order of the slots.
         first = (self.slot_of_label[:, :, None] == self.slot_of_label[:, None]).argmax(axis=2)
         kind_of_pair = np.column_stack([mechanics.law, np.where(filled, first, -1)])
         kinds, self.of_pair = np.unique(kind_of_pair, axis=0, return_inverse=True)
         self.of_pair = self.of_pair.ravel()
         self.law, first_of = kinds[:, 0], kinds[:, 1:]
         one_class = np.all(first_of <= 0, axis=1)
-        # Labels that are together in b are together in r if each is, in r, with the first label of its class of b.
+        # b refines r if, in r, each label is in the same class as the first label of its class in b.
         self.refines = np.array(
             [(first_of[:, np.maximum(mine, 0)] == first_of)[:, mine >= 0].all(axis=1) for mine in first_of]
         )
         self.refines &= self.law[:, None] == self.law
-        self.refines |= one_class  # what has one outcome has it under every law, whatever the label
+        self.refines |= one_class  # a single outcome is certain under every law
         self.slot_of_label[one_class[self.of_pair]] = 0
         self.label_of_slot = np.full((pairs, slots.used[:pairs].max()), -1)
         for label in range(most - 1, -1, -1):
@@ -206,11 +210,11 @@ class Balls:
             self.label_of_slot[rows, self.slot_of_label[rows, label]] = label
         self._number_cells(first_of, one_class, slots)
         several, drawn = np.nonzero((first_of >= 0) & ~one_class[:, None])
-        self.drawn = (np.cumsum(sizes) - sizes)[self.law[several]] + drawn  # where a label is among those of all laws
+        self.drawn = (np.cumsum(sizes) - sizes)[self.law[several]] + drawn  # positions among the labels of all laws
         self.cell_of_drawn = self._number[several, first_of[several, drawn]]
 
     def _number_cells(self, first_of: np.ndarray, one_class: np.ndarray, slots: Slots) -> None:
-        """Number the classes of all balls, and note which cells a cell feeds and which slots it is."""
+        """Number the cells of all balls, and compute the cells that each cell feeds and the cell of each slot."""
         is_cell = (first_of == np.arange(first_of.shape[1])) & ~one_class[:, None]
         self._number = number = np.where(is_cell, is_cell.ravel().cumsum().reshape(is_cell.shape) - 1, -1)
         self.ball_of_cell, label = np.nonzero(is_cell)
@@ -225,7 +229,7 @@ class Balls:
         self.cell = number[self.of_pair[self.row], self.label_of_slot[self.row, self.offset]]
 
     def classes_of(self, pair: int, slot: int) -> Iterator[tuple[int, int]]:
-        """The balls that a visit of ``pair`` with this outcome feeds, and the number of its class in each."""
+        """Yield the balls that a visit of ``pair`` with the outcome ``slot`` feeds, and the number of its cell in each."""
         first = np.searchsorted(self.row, pair)
         if first < len(self.row) and self.row[first] == pair:
             begin, end = np.searchsorted(self.giver, [self.cell[first + slot], self.cell[first + slot] + 1])
@@ -233,9 +237,9 @@ class Balls:
                 yield int(self.ball_of_cell[taker]), taker
 
     def arrays(self, arrays: CountArrays, labels: np.ndarray | None = None) -> CountArrays:
-        """Return the counts with those of its ball in every row; the counts of the pairs themselves are not changed.
+        """Return a copy of the counts in which every row has the counts of its ball.
 
-        Where ``labels`` are observed, they are counted instead of outcomes.
+        If ``labels`` are observed, they are counted instead of outcomes.
         """
         at = arrays.begin[self.row] + self.offset
         own = np.bincount(self.cell, arrays.tally[at], self.cells)

@@ -1,4 +1,4 @@
-r"""The problem as a learner sees it: sizes, known rewards, what is declared, and never a probability."""
+r"""The problem as a learner sees it: sizes, known rewards and declarations, but no probabilities."""
 
 from __future__ import annotations
 
@@ -27,53 +27,55 @@ from entropic_bpi.problem.sentences import SAME_REWARD
 from entropic_bpi.tools.checks import LARGEST_REACH, LARGEST_REAL, refuse_for
 from entropic_bpi.types import Goal, Reals
 
-# By how much of its spread a return may miss its declared range and be called rounded.
+# A return may be outside its declared range by this fraction of the spread of returns, as a rounding error.
 RETURN_ROOM = 1e-9
-# Squares of returns and of ranges of rewards are doubles; the verifier has the same limits.
+# Within these limits, squares of returns and of ranges of rewards neither overflow nor underflow. The verifier has the same.
 LARGEST_RETURN, SMALLEST_RANGE = 1e150, 1e-150
-# At how many λ random rewards are learned for the entropic value at risk.
+# Number of λ at which random rewards are learned for the entropic value at risk.
 _DECLARED_LAMS = 256
-# Random rewards are counted in cells of their range, which doubles must be able to tell apart.
+# Smallest range of random rewards relative to their size: the edges of the cells of the range must be distinct doubles.
 _NARROWEST_RANGE = 1e-9
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Problem(Declarations):
-    """An identification problem: what is declared, with the sizes, known rewards and possible successors of its source.
+    """An identification problem: the declarations, with the sizes, known rewards and possible successors of its source.
 
     Attributes
     ----------
     n_states, n_actions, horizon : int
+        The sizes. The states of an environment include the end of the episode, which is the last one.
     start : int, list of int, "fixed" or None
-        The first state of a model. Elsewhere the episode begins with an artificial step, which leads to one of the declared
-        first states, to one that is always the same, or to any.
-    risk : Entropic or EVaR
+        The first state of a model, if it has only one. Otherwise the episode begins with an artificial step, which leads to
+        one of the listed states, to a state that is always the same (``"fixed"``), or to any state (None).
+    risk : Entropic, EVaR or AnyReward
+        The risk measure.
     eps, delta : float
-        In the reward's own units.
+        The accuracy, in the unit of the rewards, and the probability of failure.
     stationary : bool
         Whether counts are pooled over the steps.
     successors : str
-        What is declared about the possible next states: ``"unknown"``, ``"model"``, ``"mask"`` or ``"noise"``.
+        The kind of the declaration of possible next states: ``"unknown"``, ``"model"``, ``"mask"`` or ``"noise"``.
     allowed : Masks or None
         The actions that may be played; None if all may.
     reward : KnownRewards or None
-        The rewards of a black box, if they are declared.
+        The known rewards of an environment or a log, if they are declared.
     reward_range : (float, float) or None
-        The declared range of learned rewards; None where rewards are known.
+        The declared range of learned rewards; None for a model, whose rewards are known.
     rewards : array ``(1 | H, S, A)`` or None
-        Known rewards that do not depend on the next state; None when they do (then the slots carry them).
+        Known rewards that do not depend on the next state; otherwise None, and the slots contain the rewards.
     slots : Slots
         The possible successors of each row.
     state_names, action_names : sequence of str
-        As they are shown. With ``max_states`` the names of the states are a list that grows with what is found.
+        The names for display. With ``max_states``, the names of the states are a list that grows as states are discovered.
     state_labels, action_labels : sequence of str or None
-        What identifies states and actions where other names are declared; None: their names.
+        The texts that identify states and actions, if other names are declared; None if the names identify them.
     source_hash : str
         Content hash of the simulated model; with the other fields it identifies the run.
     noise : Mechanics or None
-        What is declared about the noise; the slots are then the classes of its labels.
+        The declared noise; the slots are then the classes of its labels.
     lams : tuple of float or None
-        For EVaR of random rewards: the λ at which it may be bounded, declared before the first episode.
+        For EVaR of random rewards: the λ at which it may be bounded, fixed before the first episode.
     """
 
     n_states: int
@@ -100,7 +102,7 @@ class Problem(Declarations):
 
     @property
     def beta(self) -> float:
-        """The risk parameter; NaN where the risk is EVaR."""
+        """The risk parameter; NaN if the risk is not an entropic risk."""
         return self.risk.beta
 
     @property
@@ -108,30 +110,30 @@ class Problem(Declarations):
         return Goal(self.risk, self.eps, self.delta)
 
     def at(self, beta: float, eps: float) -> Problem:
-        """Return the same problem with an entropic risk parameter; what does not depend on it is shared."""
+        """Return the same problem for an entropic risk."""
         problem = replace(self, risk=Entropic(beta), eps=eps)
-        problem.__dict__.update(frame=self.frame, balls=self.balls)
+        problem.__dict__.update(frame=self.frame, balls=self.balls)  # cached properties that do not depend on the risk
         return problem
 
     def learning_rewards(self, ends: tuple[float, float]) -> Problem:
-        """Return the same problem of a black box with another range of rewards; one of returns was about the others."""
+        """Return the same problem of a black box for other rewards, with their range and without a range of returns."""
         if self.noise is not None or self.reward is not None:
             raise InvalidProblemError("other rewards are not supported with noise= or reward=: declare these instead")
         return replace(self, reward_range=ends, return_range=None, slots=self.slots.paying(ends))
 
     @property
     def labels(self) -> tuple[Sequence[str], Sequence[str]]:
-        """What identifies the states and the actions, whatever names are declared for them."""
+        """The texts that identify the states and the actions, independently of declared names."""
         return self.state_labels or self.state_names, self.action_labels or self.action_names
 
     def named(self, given: Declarations) -> Problem:
-        """Return the same problem with the declared names, unit and title, which are no part of the proof."""
+        """Return the same problem with the declared names, unit and title, which are not part of the proof."""
         shown: dict[str, Any] = {name: getattr(given, name) or getattr(self, name) for name in ("unit", "title")}
         for what, labels, ends in zip(("state", "action"), self.labels, (self.black_box_rewards, 0), strict=True):
             name, listed = f"{what}_names", len(labels) - ends
             if (names := getattr(given, name)) is not None:
                 if what == "state" and self.max_states is not None:
-                    raise InvalidProblemError(f"{name} needs states that are listed beforehand, not max_states")
+                    raise InvalidProblemError(f"{name} needs states that are listed in advance, not max_states")
                 every = (*(read_names(name, names, listed) or ()), *labels[listed:])  # the end keeps its name
                 shown |= {name: read_names(name, every, len(labels)), f"{what}_labels": labels}
         return replace(self, **shown)
@@ -156,7 +158,7 @@ class Problem(Declarations):
 
     @property
     def black_box_rewards(self) -> bool:
-        """Whether rewards are learned while playing."""
+        """Whether rewards are learned from the episodes."""
         return self.rewards is None and bool(self.slots.successor[0] == self.n_states)
 
     @property
@@ -171,7 +173,7 @@ class Problem(Declarations):
 
     @property
     def same_reward(self) -> float:
-        """How far apart two fixed rewards of a black box may be and still be one."""
+        """The largest difference of two fixed rewards of a black box that counts as a rounding error."""
         low, high = self.declared_range
         return SAME_REWARD * (high - low)
 
@@ -181,40 +183,40 @@ class Problem(Declarations):
 
     @cached_property
     def open_ended(self) -> bool:
-        """Whether a row may lead to "some state not seen yet", which is no state."""
+        """Whether a row has the slot "some state not seen yet", whose successor is not a state."""
         return bool((self.slots.successor == self.n_states).any())
 
     @cached_property
     def possible_rewards(self) -> tuple[float, float]:
-        """Smallest and largest reward that the learner must reckon with."""
+        """Smallest and largest possible reward, as far as the learner knows."""
         if self.rewards is not None:
             return float(self.rewards.min()), float(self.rewards.max())
         return float(self.slots.low.min()), float(self.slots.high.max())
 
     @cached_property
     def factors(self) -> np.ndarray:
-        """How often a reward of each step counts: γ^h, or 1."""
+        """The weight of a reward at each step: γ^h, or 1 without a discount."""
         return factors(self.discount, self.horizon)
 
     @cached_property
     def duration(self) -> float:
-        """What a reward of 1 at every step adds up to: the number of steps, unless they are discounted."""
+        """The return if every reward is 1: the number of steps, or the sum of their discount factors."""
         return self.horizon if self.discount is None else math.fsum(self.factors)
 
     @cached_property
     def tail(self) -> tuple[float, float]:
-        """Range of what is earned after the horizon, for discounted returns; see :mod:`entropic_bpi.model.discounting`."""
+        """Bounds of the discounted rewards after the horizon; see :mod:`entropic_bpi.model.discounting`."""
         return tail_of(self.discount, self.horizon, self.possible_rewards)
 
     @property
     def return_spread(self) -> float:
-        """How far apart two returns can be before the horizon, by the rewards alone."""
+        """The largest difference of two returns, without the tail, by the range of the rewards."""
         low, high = self.possible_rewards
         return (high - low) * self.duration
 
     @property
     def return_room(self) -> float:
-        """By how much a return may miss its declared range, for the rounding of sums of rewards."""
+        """How far a return may be outside its declared range, because of rounding errors of sums of rewards."""
         return RETURN_ROOM * self.return_spread
 
     @property
@@ -224,20 +226,20 @@ class Problem(Declarations):
 
     @property
     def return_limits(self) -> tuple[float, float]:
-        """The declared range of the return, widened by :attr:`return_room`; everything if none is declared."""
+        """The declared range of the return, widened by :attr:`return_room`; infinite if none is declared."""
         least, most = self.return_range or (-math.inf, math.inf)
         return least - self.return_room, most + self.return_room
 
     def refuse_return(self, whose: str, earned: float) -> NoReturn:
-        """Report an episode whose return is outside the declared range."""
+        """Raise an error for an episode whose return is outside the declared range."""
         raise InvalidProblemError(f"{whose} earned {earned:g}, outside the declared return_range {self.return_range}")
 
     @property
     def declared_lams(self) -> tuple[float, ...]:
         """The λ at which random rewards are learned, for every level of the entropic value at risk.
 
-        They depend on what is declared alone, so that none can be chosen for what was seen: from the largest possible one
-        each is 2^(1/16) times smaller. All operations are rounded alike on every machine.
+        They depend only on the declarations, not on the data: the largest possible λ, divided repeatedly by 2^(1/16). Square
+        roots and divisions give the same bits on every machine.
         """
         if self.return_spread == 0:
             return (1.0,)
@@ -247,7 +249,7 @@ class Problem(Declarations):
 
     @cached_property
     def max_outcomes(self) -> np.ndarray:
-        """How many of its possible outcomes each row has at most, as declared; 0 where nothing less is declared."""
+        """The declared largest number of outcomes of each row; 0 if it does not exclude any possible outcome."""
         most = np.zeros(self.n_rows, dtype=np.int64)
         if self.max_successors is not None:
             most[self.slots.possible > self.max_successors] = self.max_successors
@@ -265,9 +267,9 @@ class Problem(Declarations):
                 reachable.append(everywhere)
                 continue
             rows = self.playable_rows(h, reachable[-1])
-            found = np.zeros(self.n_states + 1, dtype=bool)
-            found[slots.successor[slots_of(slots, rows)[1]]] = True
-            reachable.append(everywhere if found[-1] else np.flatnonzero(found))
+            follows = np.zeros(self.n_states + 1, dtype=bool)
+            follows[slots.successor[slots_of(slots, rows)[1]]] = True
+            reachable.append(everywhere if follows[-1] else np.flatnonzero(follows))
         return Frame(
             self.steps,
             self.n_states,
@@ -281,17 +283,17 @@ class Problem(Declarations):
         )
 
     def rows_at(self, h: int, states: np.ndarray) -> np.ndarray:
-        """The rows of all actions in ``states`` at planned step ``h``."""
+        """Return the rows of all actions in ``states`` at planned step ``h``."""
         if self.artificial and h == 0:
             return np.array([self.n_rows - 1])
         offset = 0 if self.stationary else (h - self.artificial) * self.n_states * self.n_actions
         return (offset + states[:, None] * self.n_actions + np.arange(self.n_actions)).ravel()
 
     def playable_rows(self, h: int, states: np.ndarray) -> np.ndarray:
-        """The rows of the actions in ``states`` at planned step ``h`` that are not known to be forbidden before any data."""
+        """Return the rows in ``states`` at planned step ``h`` whose action is not known to be forbidden before any data."""
         rows = self.rows_at(h, states)
         if self.allowed is None or self.allowed.offered or (self.artificial and h == 0):
-            return rows  # masks that are not known before the first episode change nothing of what is fixed then
+            return rows  # masks that become known during play must not change what is fixed before the first episode
         return rows[self.allowed.at(h - self.artificial)[states].ravel() != 0]
 
     def replace_forbidden(self, policy: np.ndarray) -> np.ndarray:
@@ -299,12 +301,12 @@ class Problem(Declarations):
         return policy if self.allowed is None else self.allowed.replace_forbidden(policy, int(self.artificial))
 
     def check_limits(self) -> None:
-        """Refuse numbers that a certificate cannot state, and rewards whose differences or sums leave doubles."""
+        """Raise an error for numbers that a certificate cannot state, and for rewards that could overflow or underflow."""
         limits = [("beta", self.beta, LARGEST_REAL), ("eps", self.eps, LARGEST_REAL)]
         limits += [("return_range", end, LARGEST_RETURN) for end in self.return_range or ()]
         for name, number, largest in limits:
-            if abs(number) > largest:
-                raise InvalidProblemError(f"{name} must be at most {largest:g} in size, got {number:g}")
+            if abs(number) > largest:  # beta is NaN if the risk has none
+                raise InvalidProblemError(f"{name} must be at most {largest:g} in absolute value, got {number:g}")
         low, high = self.possible_rewards
         if 0 < high - low < SMALLEST_RANGE or not max(-low, high) * self.horizon <= LARGEST_RETURN:
             raise InvalidProblemError(
@@ -313,31 +315,31 @@ class Problem(Declarations):
         least, most = self.return_range or (low * self.horizon, high * self.horizon)
         if least > high * self.horizon or most < low * self.horizon:
             raise InvalidProblemError(
-                f"no episode has a return in return_range=({least:g}, {most:g}): {self.horizon} rewards from {low:g} "
-                f"to {high:g} add up to something from {low * self.horizon:g} to {high * self.horizon:g}"
+                f"no episode can have a return in return_range=({least:g}, {most:g}): the sum of {self.horizon} rewards "
+                f"from {low:g} to {high:g} is from {low * self.horizon:g} to {high * self.horizon:g}"
             )
         low, high = self.reward_range or (low, high)
         if self.random_rewards and 0 < high - low < _NARROWEST_RANGE * max(-low, high):
             raise InvalidProblemError(
-                f"random rewards from {low!r} to {high!r} are too close together for doubles: subtract what they share"
+                f"random rewards from {low!r} to {high!r} are too close together for doubles: subtract a constant from them"
             )
 
     def check(self) -> None:
-        """Refuse what is not proved, and what leaves the range of doubles."""
+        """Raise an error for problems without a proof, and for numbers out of range for doubles."""
         self.check_combinations()
         if self.discount is not None:
             rewards = self.slots.low if self.rewards is None else self.rewards
             unsupported = {
                 "discount= is not supported with EVaR: give beta=, or a finite horizon": isinstance(self.risk, EVaR),
-                "discount needs reward_law='fixed': what a random reward is worth depends on beta times its discount, and "
-                "delta would have to pay for every step": self.random_rewards,
+                "discount needs reward_law='fixed': the risk of a random reward depends on beta times its discount, so each "
+                "step would need a part of delta": self.random_rewards,
                 "discount is for processes that never end: rewards must be the same at every step": len(rewards) > 1,
             }
             refuse_for(unsupported)
         self.check_limits()
 
     def describe(self, row: int) -> str:
-        """Where a row is, in the user's words."""
+        """Return a description of a row with the names of its state and action."""
         if self.artificial and row == self.n_rows - 1:
             return "the random start"
         pair, action = divmod(row, self.n_actions)
@@ -346,16 +348,16 @@ class Problem(Declarations):
         return where if self.stationary else f"step {step}, {where}"
 
     def states_at(self, h: int) -> np.ndarray:
-        """The states that can be reached at planned step ``h``."""
+        """Return the states that can be reached at planned step ``h``."""
         return self.frame.states[self.frame.first_state[h] : self.frame.first_state[h + 1]]
 
     @property
     def places_at_risk(self) -> list[tuple[int, np.ndarray]]:
-        """Planned steps and their reachable states at which what follows can depend on the next state."""
+        """Planned steps, with their reachable states, at which the rest of the return can depend on the next state."""
         return [(h, self.states_at(h)) for h in range(self.steps - (not self.next_state_rewards))]
 
     def _played(self, places: Iterable[tuple[int, np.ndarray]]) -> np.ndarray:
-        """Which rows may be played somewhere there."""
+        """Return a mask of the rows that may be played at one of these steps and states."""
         played = np.zeros(self.n_rows, dtype=bool)
         for h, states in places:
             played[self.playable_rows(h, states)] = True
@@ -363,27 +365,27 @@ class Problem(Declarations):
 
     @cached_property
     def at_risk(self) -> np.ndarray:
-        """Which rows need a ball: those with several possible outcomes that matter. Fixed before any data."""
+        """Which rows need a confidence ball: those with several possible outcomes that matter. Fixed before any data."""
         return self._played(self.places_at_risk) & self.uncertain
 
     @property
     def uncertain(self) -> np.ndarray:
-        """Which rows may have several outcomes: the others are known once they were visited."""
+        """Which rows may have several outcomes; the outcome of the other rows is known after one visit."""
         return (self.slots.possible > 1) & (self.max_outcomes != 1)
 
     @cached_property
     def balls(self) -> Balls | None:
-        """Which ball each state-action pair uses and feeds; None where every row has a ball of its own."""
+        """The balls of declared noise; None without noise, when every row has its own ball."""
         return None if self.noise is None else Balls(self.noise, self.slots)
 
     @property
     def n_observed_labels(self) -> int:
-        """How many labels all laws of declared noise have, if they are observed; otherwise 0."""
+        """The number of labels of all laws of declared noise, if they are observed; otherwise 0."""
         return sum(map(len, self.noise.labels)) if self.noise is not None and self.noise.observed else 0
 
     @property
     def rows_at_risk(self) -> int:
-        """P: how many balls are needed."""
+        """P, the number of balls that are needed."""
         rows = np.flatnonzero(self.at_risk)
         if self.balls is None:
             return len(rows)
@@ -392,14 +394,14 @@ class Problem(Declarations):
 
     @property
     def delta_of_transitions(self) -> float:
-        """The part of δ that the transitions may use: all of it, or half where rewards are random."""
+        """The part of δ for the transitions: all of it, or half if rewards are random."""
         return self.delta / 2 if self.random_rewards else self.delta
 
     @property
     def reward_laws_at_risk(self) -> int:
-        """How many laws of rewards are learned: those of every step that can be reached, the last one included.
+        """The number of laws of random rewards that are learned, at every step, including the last one.
 
-        What never happens has none, so a row has no more than it may have outcomes. Fixed before any data.
+        A row has at most one law for each of its possible outcomes. Fixed before any data.
         """
         if not self.random_rewards:
             return 0
@@ -420,11 +422,11 @@ class Problem(Declarations):
         action_labels: Sequence[str] | None = None,
         **declared: Any,
     ) -> Problem:
-        """Return the problem of an environment that can only be played: its observations and the absorbing end.
+        """Return the problem of an environment or a log; its states are the observations and the absorbing end.
 
-        ``declared`` are the goal and the declarations. Rewards are unknown in ``reward_range`` until seen. ``start`` names
-        states by number. Every state may follow any other unless ``successors`` are declared: compressed rows ``(indptr,
-        indices)`` over the pairs (s, a), in order, with each state as often as it may come with different rewards.
+        ``declared`` are the goal and the declarations, with states by number. Rewards that were not observed are anywhere in
+        ``reward_range``. Every state may follow any other unless ``successors`` are declared as compressed rows ``(indptr,
+        indices)`` over the pairs (s, a), in which a state is listed once for each of its possible rewards.
         """
         goal, given = goal_of(declared)
         known = None if given.reward is None else (given.reward.low, given.reward.high)
@@ -438,7 +440,7 @@ class Problem(Declarations):
             mechanics, successors, rewards = given.noise
             low, high = given.reward_range
             known = np.where(np.isnan(rewards), low, rewards), np.where(np.isnan(rewards), high, rewards)
-        found = {
+        known_fields = {
             "n_states": n_observations + 1,
             "n_actions": n_actions,
             "stationary": given.stationary is not False,
@@ -451,11 +453,11 @@ class Problem(Declarations):
             "action_names": action_labels or [str(a) for a in range(n_actions)],
             "source_hash": source,
         }
-        return cls._checked(given, goal | found)
+        return cls._checked(given, goal | known_fields)
 
     @classmethod
     def from_mdp(cls, mdp: FiniteMDP, **declared: Any) -> Problem:
-        """Return the problem of identifying a good policy of ``mdp`` when its probabilities are hidden.
+        """Return the problem of identifying a good policy of ``mdp`` without knowing its probabilities.
 
         ``declared`` are the goal (``beta`` or ``risk``, ``eps``, ``delta``) and the declarations.
         """
@@ -464,7 +466,7 @@ class Problem(Declarations):
         if given.horizon not in (None, mdp.horizon):
             raise InvalidProblemError(f"horizon is {given.horizon}, but the model's is {mdp.horizon}")
         if given.stationary and not mdp.stationary:
-            raise InvalidProblemError("stationary=True declares one kernel for all steps; the model's changes by step")
+            raise InvalidProblemError("stationary=True is wrong: the transitions of the model differ between steps")
         check_plan_fits(mdp.horizon, mdp.n_states, mdp.n_actions)
         successors, kind, mechanics = given.successors, "mask", None
         if given.noise is not None:
@@ -474,7 +476,7 @@ class Problem(Declarations):
         start, stationary = start_of_model(mdp, given.start), bool(given.stationary or given.noise is not None)
         of_model = ("n_states", "n_actions", "horizon", "state_names", "action_names", "unit", "title")
         known = None if mdp.next_state_rewards else mdp.rewards
-        found = {name: getattr(mdp, name) for name in of_model} | {
+        known_fields = {name: getattr(mdp, name) for name in of_model} | {
             "start": start,
             "stationary": stationary,
             "successors": kind,
@@ -484,12 +486,12 @@ class Problem(Declarations):
             "slots": slots_of_model(mdp, stationary, successors, start),
             "source_hash": mdp.content_hash,
         }
-        return cls._checked(given, goal | found)
+        return cls._checked(given, goal | known_fields)
 
     @classmethod
-    def _checked(cls, given: Declarations, found: dict[str, Any]) -> Problem:
-        """Return the problem of what is declared and what is known of the source."""
-        problem = cls(**given.given() | found)
+    def _checked(cls, given: Declarations, known_fields: dict[str, Any]) -> Problem:
+        """Return the checked problem; fields that are known from the source replace the declarations."""
+        problem = cls(**given.given() | known_fields)
         if isinstance(problem.risk, EVaR) and problem.random_rewards:
             problem = replace(problem, lams=problem.declared_lams)
         problem.check()

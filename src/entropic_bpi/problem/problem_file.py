@@ -1,4 +1,4 @@
-"""Problem files: what is declared about a problem, as TOML that a person can read, check and confirm.
+"""Problem files: the declarations about a problem as TOML, for users to read, check and confirm.
 
 .. code-block:: toml
 
@@ -18,9 +18,9 @@
     eps = 0.1
     delta = 0.05
 
-A declaration that is not confirmed is read, and refused by whoever would use it. Functions are written as tables: the
-successors of an environment as a list of ``[state, action, [next state, …]]``, with ``{end = true}`` for the end of the
-episode. An array is written as nested lists; a large one can be a file: ``value = "mask.npy"``.
+A declaration that is not confirmed can be read, but a function that needs it raises an error. Tables take the place of
+functions: the successors of an environment are a list of ``[state, action, [next state, …]]``, with ``{end = true}`` for the
+end of the episode. An array is written as nested lists; a large one can be a file: ``value = "mask.npy"``.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from entropic_bpi.tools.text import shown
 
 SUFFIX = ".toml"
 _HEADER = """\
-# What is declared about a problem. A declaration is used if it is confirmed: set confirmed = true if it is true of your
-# problem. Whoever uses it states it in the certificate as an assumption.
+# The declarations about a problem. Only confirmed declarations are used: set confirmed = true if the declaration is true of
+# your problem. Certificates state the declarations that they use as assumptions.
 """
 
 
 class Remark(NamedTuple):
-    """What a problem file says about a declaration besides its value.
+    """The remark of a problem file on a declaration.
 
     Attributes
     ----------
     confirmed : bool
-        Whether the user states that it is true.
+        Whether the user confirms that the declaration is true.
     seen : str
-        What was observed; free text.
+        A description of what was observed.
 
     Examples
     --------
@@ -71,9 +71,9 @@ class Remark(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ProblemFile(Declarations):
-    """The declarations of a problem file, with its source, its risk, and remarks about the declarations.
+    """The declarations of a problem file, with its source, its risk, and remarks on the declarations.
 
-    It has the attributes of :class:`entropic_bpi.Declarations`, and those below.
+    It has the attributes of :class:`entropic_bpi.Declarations` and the following ones.
 
     Attributes
     ----------
@@ -82,11 +82,13 @@ class ProblemFile(Declarations):
     params : dict
         Parameters of the source: those of an instance or an environment, or the columns of a log.
     risk : Entropic, EVaR or None
+        The risk measure.
     eps, delta : float or None
+        The accuracy and the probability of failure.
     remarks : dict of Remark
-        By the name of the declaration; one without a remark is confirmed.
+        Remarks by the name of the declaration; a declaration without a remark is confirmed.
     path : Path or None
-        The file that it was read from; a source that is a file is found relative to it.
+        The file that was read; the path of a source is relative to its folder.
     accepted : tuple of str
         The declarations that :meth:`accept_all` confirmed; the certificate names them.
 
@@ -118,7 +120,7 @@ class ProblemFile(Declarations):
         Returns
         -------
         ProblemFile
-            The declarations, confirmed or not.
+            All declarations, also unconfirmed ones.
 
         Examples
         --------
@@ -142,7 +144,7 @@ class ProblemFile(Declarations):
         Parameters
         ----------
         path : path
-            Where to write it.
+            The file to write.
 
         Examples
         --------
@@ -160,20 +162,20 @@ class ProblemFile(Declarations):
 
     @property
     def named_source(self) -> str:
-        """The source, which must be there."""
+        """The source; an error if the file names none."""
         if self.source is None:
             raise InvalidProblemError(
-                f'{self.path or "the problem file"} names no source: add one on top, such as source = "gym:ENV_ID"'
+                f'{self.path or "the problem file"} names no source: add one at the top, such as source = "gym:ENV_ID"'
             )
         return self.source
 
     def with_params(self, params: Mapping[str, Any]) -> ProblemFile:
-        """Return the problem with further parameters of the source.
+        """Return the problem with additional parameters of the source.
 
         Parameters
         ----------
         params : dict
-            They are used instead of those of the file with the same name.
+            The parameters; they replace parameters of the file with the same name.
 
         Returns
         -------
@@ -194,12 +196,12 @@ class ProblemFile(Declarations):
         return [name for name in self.given() if not self.remarks.get(name, Remark(True)).confirmed]
 
     def model(self, **given: Any) -> FiniteMDP:
-        """Return the model that the source names, with the horizon and the discount that are given or declared.
+        """Return the model that the source names.
 
         Parameters
         ----------
         **given
-            ``horizon`` and ``discount``, used instead of those of the file.
+            ``horizon`` and ``discount``; they replace those of the file.
 
         Returns
         -------
@@ -209,7 +211,7 @@ class ProblemFile(Declarations):
         Raises
         ------
         InvalidProblemError
-            If one of these is not confirmed, or if the source has no model.
+            If the horizon or discount of the file is not confirmed, or if the source is not a model.
 
         Examples
         --------
@@ -221,7 +223,7 @@ class ProblemFile(Declarations):
         return named_model(self.named_source, own, self.params, self.folder)
 
     def accept_all(self) -> ProblemFile:
-        """Return the problem with every declaration confirmed; the certificate says which were accepted in this way.
+        """Return the problem with all declarations confirmed; certificates name the declarations that this confirmed.
 
         Returns
         -------
@@ -240,7 +242,7 @@ class ProblemFile(Declarations):
         return replace(self, remarks={**self.remarks, **confirmed}, accepted=(*self.accepted, *names))
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a run: those given and, where they are missing or None, those of the file.
+        """Return the arguments of a run: those given and, for arguments that are missing or None, those of the file.
 
         Parameters
         ----------
@@ -255,7 +257,7 @@ class ProblemFile(Declarations):
         Raises
         ------
         InvalidProblemError
-            If a declaration of the file would be used and is not confirmed.
+            If a declaration of the file is needed and not confirmed.
 
         Examples
         --------
@@ -270,7 +272,7 @@ class ProblemFile(Declarations):
         return {**given, **{name: value for name, value in goal.items() if value is not None}, **own}
 
     def _completed(self, given: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-        """What is ``given`` and not None, and of these names the declarations that are not given; they must be confirmed."""
+        """Return the arguments ``given``, completed by the confirmed declarations among ``names`` that are not given."""
         own = {name: value for name, value in given.items() if value is not None}
         missing = [name for name in names if name in self.unconfirmed and name not in own]
         if missing:
@@ -305,7 +307,7 @@ def _fields_of(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_table(where: str, table: Any, kinds: Mapping[str, type]) -> None:
-    """Refuse what is not a table with some of these keys, each of its type."""
+    """Raise an error unless ``table`` is a table whose keys are among ``kinds``, with values of these types."""
     if not isinstance(table, dict):
         raise InvalidProblemError(f"{where} must be a table, got {shown(table)}")
     for key, value in table.items():
@@ -349,7 +351,7 @@ def _lines(file: ProblemFile) -> Iterator[str]:
 
 
 def _table(name: str, content: Mapping[str, Any], *comment: str) -> Iterator[str]:
-    """The lines of a table; none if it is empty."""
+    """Yield the lines of a table; none if it is empty."""
     if content:
         yield from ("", *comment, f"[{name}]")
         yield from (f"{key_as_toml(key)} = {value_as_toml(value)}" for key, value in content.items())

@@ -1,8 +1,8 @@
-"""What transitions were seen to pay, where rewards are random.
+"""Counts of random rewards, for each transition.
 
-A bound on a random reward depends only on which values were seen and how often. Up to :data:`MOST_VALUES` different values
-of a transition are kept as they are; beyond, all of them are counted in :data:`CELLS` equal cells of the range of the
-rewards, of which only those hit are listed. So a table depends on what was seen, not on the order.
+A bound on a random reward depends only on the observed values and their numbers. Up to :data:`MOST_VALUES` distinct values
+of a transition are stored exactly. If there are more, all are counted in :data:`CELLS` equal cells of the range of the
+rewards, of which only cells with counts are stored. So the table does not depend on the order of the observations.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ CELLS = 1024
 
 
 class RewardCounts(NamedTuple):
-    """Row ``i`` owns the entries ``begin[i] : begin[i] + used[i]``, sorted by successor and reward.
+    """Counts of rewards: row ``i`` has the entries ``begin[i] : begin[i] + used[i]``, sorted by successor and reward.
 
-    ``times[j]`` visits that went to ``successor[j]`` paid something from ``low[j]`` to ``high[j]``.
+    ``times[j]`` visits that went to ``successor[j]`` had a reward from ``low[j]`` to ``high[j]``.
     """
 
     begin: np.ndarray
@@ -37,7 +37,7 @@ class RewardCounts(NamedTuple):
         return np.repeat(np.arange(len(self.used)), self.used)
 
     def with_transitions(self, seen: Transitions, edges: np.ndarray) -> RewardCounts:
-        """Return these and what ``seen`` paid: values, or the cells with these ``edges``."""
+        """Return these counts with the rewards of ``seen`` added, as values or in the cells with these ``edges``."""
         new = np.column_stack([seen.rows, seen.successors, seen.times]), np.column_stack([seen.rewards, seen.upper])
         rows = self.rows
         own = np.column_stack([rows, self.successor, self.times]), np.column_stack([self.low, self.high])
@@ -57,18 +57,18 @@ class RewardCounts(NamedTuple):
 
 
 def new_reward_counts(n_rows: int) -> RewardCounts:
-    """Nothing seen yet."""
+    """Return empty counts."""
     nothing, rows = np.empty(0, dtype=np.int64), np.zeros(n_rows, dtype=np.int64)
     return RewardCounts(rows, rows, nothing, np.empty(0), np.empty(0), nothing)
 
 
 def _differs(table: np.ndarray) -> np.ndarray:
-    """Which rows of a table differ from the one before."""
+    """Return a mask of the rows of a table that differ from the row before."""
     return np.append(True, (table[1:] != table[:-1]).any(axis=1))
 
 
 def _in_cells(counts: np.ndarray, paid: np.ndarray, edges: np.ndarray) -> None:
-    """Replace the values of transitions that have too many, or have cells already, by their cells; all are in order."""
+    """Replace values by their cells, in place, for transitions with too many values or with cells; entries are sorted."""
     new_transition = _differs(counts[:, :2])
     transition = np.cumsum(new_transition) - 1
     values = np.bincount(transition, new_transition | _differs(paid))
@@ -79,7 +79,7 @@ def _in_cells(counts: np.ndarray, paid: np.ndarray, edges: np.ndarray) -> None:
 
 
 def cell_edges(low: float, high: float) -> np.ndarray:
-    """The ``CELLS + 1`` edges of the cells of a range."""
+    """Return the ``CELLS + 1`` edges of the cells of a range."""
     edges = low + (high - low) * (np.arange(CELLS + 1) / CELLS)
     edges[-1] = high
     return np.minimum(edges, high)
@@ -87,6 +87,6 @@ def cell_edges(low: float, high: float) -> np.ndarray:
 
 @inner
 def first_entry(reward_counts: RewardCounts, row: int, successor: int) -> int:
-    """The first entry of ``row`` whose successor is not before ``successor``."""
+    """Return the first entry of ``row`` whose successor is at least ``successor``."""
     begin, end = reward_counts.begin[row], reward_counts.begin[row] + reward_counts.used[row]
     return begin + np.searchsorted(reward_counts.successor[begin:end], successor)

@@ -1,4 +1,4 @@
-"""Risk measures: the entropic risk of a parameter β, and the entropic value at risk of a level α."""
+"""Risk measures: the entropic risk with parameter β, and the entropic value at risk at level α."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Entropic:
 
 @dataclass(frozen=True)
 class EVaR:
-    """Entropic value at risk at level ``alpha``: a lower bound on the mean of the worst ``alpha`` of the returns.
+    """Entropic value at risk (EVaR): a lower bound on the mean of the worst fraction ``alpha`` of the returns (CVaR).
 
-    It is not that mean (CVaR), and a policy with the largest EVaR need not have the largest CVaR.
+    It is not equal to this mean, and a policy with the largest EVaR need not have the largest CVaR.
 
     Parameters
     ----------
     alpha : float
-        Between 0 and 1.
+        The level, strictly between 0 and 1.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class EVaR:
     """
 
     alpha: float
-    beta: ClassVar[float] = math.nan  # it has a level instead of a risk parameter
+    beta: ClassVar[float] = math.nan  # EVaR has a level instead of a risk parameter
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "alpha", check_probability("alpha", self.alpha))
@@ -71,7 +71,7 @@ class EVaR:
 
 @dataclass(frozen=True)
 class AnyReward:
-    """Every entropic risk of an interval, for every reward in a range: what :func:`entropic_bpi.explore` prepares for.
+    """All entropic risks with β in an interval, for all rewards in a range; the risk of :func:`entropic_bpi.explore`.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class AnyReward:
 
     betas: tuple[float, float]
     rewards: tuple[float, float]
-    beta: ClassVar[float] = math.nan  # it is about many risk parameters
+    beta: ClassVar[float] = math.nan  # there are many risk parameters
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", check_range("betas", self.betas))
@@ -101,7 +101,7 @@ class AnyReward:
 
     @property
     def sizes(self) -> tuple[float, float]:
-        """Smallest and largest size of a risk parameter."""
+        """Smallest and largest absolute value of a risk parameter."""
         low, high = self.betas
         return (0.0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
 
@@ -110,7 +110,7 @@ Risk = Entropic | EVaR | AnyReward
 
 
 def check_risk(beta: Any, risk: Any) -> Risk:
-    """Return the risk that is given as ``beta=`` or as ``risk=``; exactly one of them must be."""
+    """Return the risk that is given as ``beta=`` or as ``risk=``; exactly one of them must be given."""
     if (beta is None) == (risk is None):
         raise InvalidProblemError(
             "give either beta=, the risk parameter of the entropic risk, or risk=EVaR(alpha), not "

@@ -1,8 +1,8 @@
 """Rows and slots: how state-action pairs and their possible successors are numbered.
 
-A *row* is a state-action pair whose transitions are estimated together: ``(h, s, a)``, or ``(s, a)`` when the kernel is
-declared stationary and counts are pooled over steps. A *slot* is a possible outcome of a row. A random start is handled by
-an artificial first step with one state, one action and reward 0, whose row is the last one and is never pooled.
+A *row* is a state-action pair whose transitions are estimated together: ``(h, s, a)``, or ``(s, a)`` if the kernel is
+declared stationary and counts are pooled over steps. A *slot* is a possible outcome of a row. A random start is represented
+by an artificial first step with one state, one action and reward 0, whose row is the last one and is never pooled.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ if TYPE_CHECKING:
 Compressed = tuple[np.ndarray, np.ndarray]
 """Successors as compressed rows ``(indptr, indices)``."""
 
-# Up to this many states a row with unknown successors lists every state; beyond, only those seen and "elsewhere".
+# Up to this number of states, a row with unknown successors has a slot for every state. With more states, it has slots only
+# for the successors that were seen, and one for "elsewhere".
 EXPLICIT_STATES = 64
 _MAX_EXPLICIT_SLOTS = 50_000_000
 
 
 @by_pointer
 class Frame(NamedTuple):
-    """Sizes and row numbering, in the form the compiled kernels take.
+    """Sizes and row numbering, in the form that compiled kernels take.
 
-    ``steps`` counts the artificial first step, if there is one. States that can be reached at step ``h`` under the
-    declared successors are ``states[first_state[h] : first_state[h + 1]]``. ``allowed`` has the action masks,
+    ``steps`` includes the artificial first step, if there is one. States that can be reached at step ``h`` under the
+    declared successors are ``states[first_state[h] : first_state[h + 1]]``. ``allowed`` contains the action masks
     ``(1 | H, S, A)``, or a single 1 if there are none.
     """
 
@@ -53,14 +54,14 @@ class Frame(NamedTuple):
 
 
 def check_plan_fits(horizon: int, n_states: int, n_actions: int) -> None:
-    """A plan has at least 8 numbers for every step, state and action, whatever the method."""
+    """Raise an error if plans need too much memory: at least 8 numbers for every step, state and action."""
     sizes = f"{horizon} steps, {n_states} states and {n_actions} actions"
     check_memory(f"identification over {sizes}", 8 * horizon * n_states * n_actions)
 
 
 @inlined
 def row_of(frame: Frame, h: int, s: int, a: int) -> int:
-    """The row whose counts govern action ``a`` in state ``s`` at planned step ``h``."""
+    """Return the row that counts action ``a`` in state ``s`` at planned step ``h``."""
     pairs = frame.n_states * frame.n_actions
     if frame.artificial and h == 0:
         return pairs if frame.pooled else (frame.steps - 1) * pairs
@@ -71,13 +72,13 @@ def row_of(frame: Frame, h: int, s: int, a: int) -> int:
 
 @inlined
 def actions_at(frame: Frame, h: int) -> int:
-    """How many actions there are at planned step ``h``."""
+    """Return the number of actions at planned step ``h``."""
     return 1 if frame.artificial and h == 0 else frame.n_actions
 
 
 @inlined
 def is_allowed(frame: Frame, h: int, s: int, a: int) -> bool:
-    """Whether action ``a`` may be played in state ``s`` at planned step ``h``."""
+    """Return whether action ``a`` may be played in state ``s`` at planned step ``h``."""
     if frame.allowed.size == 1 or (frame.artificial and h == 0):
         return True
     return frame.allowed[reward_step(frame, frame.allowed, h), s, a] != 0
@@ -85,14 +86,14 @@ def is_allowed(frame: Frame, h: int, s: int, a: int) -> bool:
 
 @inlined
 def reward_step(frame: Frame, table: np.ndarray, h: int) -> int:
-    """Index along the step axis of ``table`` (of length 1 or H) at planned step ``h``."""
+    """Return the index along the step axis of ``table`` (of length 1 or H) at planned step ``h``."""
     return 0 if table.shape[0] == 1 else h - frame.artificial
 
 
 def index_by_name(names: Sequence[str], labels: Iterable[Any] | None = None) -> Callable[[Any], int]:
-    """Return a function that numbers states or actions, given by name or by label; -1 for anything else.
+    """Return a function that maps names and labels of states or actions to their numbers, and other objects to -1.
 
-    The labels of a model are the numbers. What has no label, or one that cannot be looked up, has its name alone.
+    The default labels are the numbers. A state whose label is None or not hashable is found only by its name.
     """
     known = range(len(names)) if labels is None else labels
     numbers: dict[Any, int] = {str(name): i for i, name in enumerate(names)}
@@ -101,19 +102,19 @@ def index_by_name(names: Sequence[str], labels: Iterable[Any] | None = None) -> 
     def index(given: Any) -> int:
         try:
             return numbers.get(given, -1)
-        except TypeError:  # what cannot be looked up
+        except TypeError:  # not hashable
             return -1
 
     return index
 
 
 class Slots(NamedTuple):
-    """The possible successors of every row, before anything was observed.
+    """The possible successors of every row, before the first episode.
 
-    Row ``i`` owns the slots ``begin[i] : begin[i] + used[i]``, which rows may share. ``successor`` names the next state,
-    or ``n_states`` for "some state not seen yet". ``low`` and ``high`` bound the reward of the slot, shape
-    ``(0 | 1 | H, slots)``; they have no rows when rewards depend on (s, a) only. ``possible[i]`` is the number of next
-    states that row ``i`` may have.
+    Row ``i`` has the slots ``begin[i] : begin[i] + used[i]``, which rows may share. ``successor`` is the number of the next
+    state, or ``n_states`` for "some state not seen yet". ``low`` and ``high``, of shape ``(0 | 1 | H, slots)``, bound the
+    reward of the slot; the first axis is empty if rewards depend only on (s, a). ``possible[i]`` is the number of possible
+    outcomes of row ``i``.
     """
 
     begin: Integers
@@ -135,7 +136,7 @@ class Slots(NamedTuple):
 def slots_of(slots: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the row of each slot of ``rows``, one row after another, and the slots.
 
-    ``slots`` are those of a problem, or the arrays of counts.
+    ``slots`` are the slots of a problem, or the arrays of counts.
     """
     used = slots.used[rows]
     first = np.cumsum(used) - used
@@ -149,12 +150,13 @@ def slots_of_black_box(
     successors: Compressed | None,
     known: tuple[np.ndarray, np.ndarray] | None,
 ) -> Slots:
-    """Lay out the slots of an environment that can only be played, by what is declared about it in numbers.
+    """Return the slots of an environment or a log, for declarations with states and actions by number.
 
-    Slot 0: anything not seen yet; slot 1: the end stays the end and pays nothing; from slot 2 on the declared first states
-    or, if there are none, a start not seen yet; then the declared successors, row by row, each with a reward that was not
-    seen yet. Where rewards are fixed, another one is another outcome. ``known`` are the smallest and the largest reward
-    of each declared successor or, if there are none, of each pair, which then has a slot of its own for anything.
+    Slot 0 is any outcome that was not seen yet. Slot 1 is the transition from the end to itself, with reward 0. From slot 2
+    on, there are the declared first states or, if none are declared, a first state that was not seen yet. Then follow the
+    declared successors, row by row. If rewards are fixed, different rewards with the same next state are different outcomes.
+    ``known`` are the smallest and the largest reward of each declared successor or, if no successors are declared, of each
+    pair, which then has its own slot for any outcome.
     """
     assert given.reward_range is not None
     n_states, pairs, (low, high) = n_observations + 1, n_observations * n_actions, given.reward_range
@@ -172,7 +174,7 @@ def slots_of_black_box(
     elif known is not None:
         begin, listed = head + np.arange(pairs), np.full(pairs, n_states)
     lows, highs = (np.full(len(listed), low), np.full(len(listed), high)) if known is None else known
-    end = np.ones(n_actions, dtype=np.int64)  # which stays the end, by slot 1
+    end = np.ones(n_actions, dtype=np.int64)  # the rows of the end: slot 1, and one slot each
 
     def of_rows(part: np.ndarray, start: int) -> np.ndarray:
         return np.append(np.tile(np.append(part, end), times), start)
@@ -188,8 +190,8 @@ def slots_of_black_box(
 
 
 def declared_rows(mdp: FiniteMDP, successors: Any) -> Compressed | None:
-    """Declared successors as compressed rows ``(indptr, indices)`` over (s, a) or (h, s, a); None if unknown."""
-    if successors is None or isinstance(successors, tuple):  # numbered already
+    """Return declared successors as compressed rows ``(indptr, indices)`` over (s, a) or (h, s, a); None if unknown."""
+    if successors is None or isinstance(successors, tuple):  # compressed rows already
         return successors
     if isinstance(successors, str):
         if successors != "model":
@@ -217,10 +219,10 @@ def rows_of_mask(given: Any, shape: tuple[int, ...], expected: str) -> Compresse
 
 
 def slots_of_model(mdp: FiniteMDP, stationary: bool, successors: Any, starts: Any = None) -> Slots:
-    """Lay out the slots of every row of a model; rows that look alike share them."""
+    """Return the slots of every row of a model; rows with the same successors and rewards share them if possible."""
     n, pairs, rows = mdp.n_states, mdp.n_states * mdp.n_actions, declared_rows(mdp, successors)
     if rows is None and mdp.next_state_rewards:
-        # Each (s, a) has rewards of its own for every next state, so each needs its own slots.
+        # Each (s, a) has its own reward for every next state, so each needs its own slots.
         if pairs * n > _MAX_EXPLICIT_SLOTS:
             raise InvalidProblemError(
                 "unknown successors with rewards that depend on the next state need a table of "
@@ -243,7 +245,7 @@ def slots_of_model(mdp: FiniteMDP, stationary: bool, successors: Any, starts: An
         begin = np.append(begin, len(successor))
         used, possible = np.append(used, len(starts)), np.append(possible, len(starts))
         successor = np.concatenate([successor, starts])
-        # The artificial step pays nothing; slot rewards are measured from the smallest reward, hence that value.
+        # The artificial step has reward 0. Slot rewards are measured from the smallest reward, which therefore stands for 0.
         nothing = np.full((len(rewards), len(starts)), rewards.min(initial=np.inf))
         rewards = np.concatenate([rewards, nothing], axis=1)
     begin, used, successor, possible = (part.astype(np.int64) for part in (begin, used, successor, possible))
@@ -251,9 +253,9 @@ def slots_of_model(mdp: FiniteMDP, stationary: bool, successors: Any, starts: An
 
 
 def _slot_rewards(mdp: FiniteMDP, pair: np.ndarray, successor: np.ndarray, *, per_step: bool) -> np.ndarray:
-    """Rewards of the slots, 0 where the model declares none; without rows when they do not depend on the next state.
+    """Return the rewards of the slots, 0 for impossible transitions; with an empty first axis if they depend only on (s, a).
 
-    ``per_step``: the slots are the entries of the model's own rows, which change by step.
+    ``per_step`` says that the slots are the entries of the model's own rows, which differ between steps.
     """
     if not mdp.next_state_rewards:
         return np.empty((0, len(pair)))

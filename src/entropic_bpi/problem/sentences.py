@@ -1,7 +1,7 @@
-"""What a certificate says about each declaration: one sentence.
+"""The sentence of a certificate about each declaration.
 
-Each function takes the problem and the transitions that were seen. It is asked where something is declared; those about the
-start and the rewards are asked of every problem. The verifier has its own words, which are compared with these.
+Each function takes the problem and the transitions that were seen. It is called if something is declared; the functions for
+the start and the rewards are called for every problem. The verifier has its own sentences, which are compared with these.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any
 
 from entropic_bpi.problem.risk import AnyReward
 
-# How many different rewards an ending, or a step back to the same state, may have in a black box; otherwise it is one.
+# The largest number of different rewards in a black box at the end of an episode, and when the state does not change.
 END_REWARDS, STAY_REWARDS = 8, 2
-# Fixed rewards that differ by no more than this share of their range are one, known up to rounding.
+# Fixed rewards that differ by at most this fraction of their range are equal up to rounding.
 SAME_REWARD = 1e-9
 
 

@@ -1,4 +1,4 @@
-"""Ties between actions, broken by hashes rather than a stream: each has its value before anyone asks for it."""
+"""Ties between actions, broken by hashes, so that the result does not depend on the order in which ties occur."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from entropic_bpi.compile.decorators import compiled, helper, inlined
 
 @inlined
 def _mixed(key: np.uint64, counter: int) -> np.uint64:
-    """SplitMix64: the well-mixed 64-bit number at place ``counter`` of the sequence of ``key``."""
+    """Return number ``counter`` of the SplitMix64 sequence of ``key``: 64 pseudo-random bits."""
     x = np.uint64(key) + np.uint64(counter) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -24,10 +24,10 @@ def _priority(seed: int, h: int, s: int, a: int) -> np.uint64:
 
 @compiled
 def wins_tie(seed: int, h: int, s: int, a: int, other: int) -> bool:
-    """For a method: whether action ``a`` is taken rather than the ``other``, which is as good; the lower one for seed 0.
+    """Return whether a method takes action ``a`` rather than ``other``, which is equally good; seed 0 takes the lower one.
 
-    Priorities are drawn once per run and place, not anew for every plan: while bounds are clipped, actions that are
-    equally good tie for ever, and playing now one and now the other would only halve what is known of each.
+    Priorities are the same for all plans of a run. While bounds are clipped, equally good actions remain tied, and
+    alternating between them would only halve the number of visits of each.
     """
     if seed == 0:
         return a < other
@@ -36,5 +36,5 @@ def wins_tie(seed: int, h: int, s: int, a: int, other: int) -> bool:
 
 @helper
 def tie_draw(key: np.uint64, counter: int, size: int) -> int:
-    """For a learner, whose every episode draws anew: uniform on ``0 .. size - 1``."""
+    """Return a number that is uniform on ``0 .. size - 1``, for a learner, which draws again in every episode."""
     return int(((_mixed(key, counter) >> np.uint64(32)) * np.uint64(size)) >> np.uint64(32))

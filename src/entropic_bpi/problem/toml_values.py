@@ -1,6 +1,6 @@
-"""Values of declarations as TOML and back: labels of states and actions, tables of successors, masks.
+"""Conversion of declared values to TOML and back: labels of states and actions, tables of successors, masks.
 
-The command line imports this module for every command; NumPy is imported where it is needed.
+Every command of the command line imports this module, so it imports NumPy only in functions that need it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def value_as_toml(value: Any) -> str:
     Raises
     ------
     InvalidProblemError
-        If it is a function, or holds anything but numbers and text.
+        If the value is a function, or contains anything but numbers and text.
 
     Examples
     --------
@@ -58,12 +58,12 @@ def value_as_toml(value: Any) -> str:
         return value_as_toml([[*key, item] for key, item in value.items()])
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(value_as_toml, value))}]"
-    wanted = "a table {(state, action): value}" if callable(value) else "numbers, text, or lists of these"
-    raise InvalidProblemError(f"a problem file cannot hold {shown(value)}: use {wanted}")
+    usable = "a table {(state, action): value}" if callable(value) else "numbers, text, or lists of these"
+    raise InvalidProblemError(f"a problem file cannot contain {shown(value)}: use {usable}")
 
 
 def label_from_toml(value: Any) -> Any:
-    """Return a state or an action, or a list of them, in a form that can be looked up: lists as tuples."""
+    """Return a state or an action, or a list of them, in hashable form, with lists as tuples."""
     if value == _END:
         from entropic_bpi.types import END
 
@@ -72,13 +72,16 @@ def label_from_toml(value: Any) -> Any:
 
 
 def start_from_toml(name: str, value: Any) -> Any:
-    """Return a state as it is, or a list of states."""
+    """Return a state, or a list of states, in hashable form."""
     return [label_from_toml(state) for state in value] if isinstance(value, list) else label_from_toml(value)
 
 
 def noise_from_toml(name: str, value: Any) -> Any:
-    """Return the noise of a table: ``labels`` is a list of ``[law, [label, …]]``, ``outcome`` one of
-    ``[state, action, label, outcome]``, and ``law`` one of ``[state, action, law]``."""
+    """Return the noise that a table declares.
+
+    ``labels`` is a list of ``[law, [label, …]]``, ``outcome`` a list of ``[state, action, label, outcome]``, and ``law`` a
+    list of ``[state, action, law]``.
+    """
     from entropic_bpi.problem.noise import Noise
 
     if isinstance(value, str):
@@ -91,13 +94,13 @@ def noise_from_toml(name: str, value: Any) -> Any:
         return Noise(dict(map(label_from_toml, value["labels"])), outcome, law=law or None)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InvalidProblemError(
-            f"{name} must be 'model', or have labels = [[law, [label, …]], …], outcome = [[state, action, label, "
-            f"[next state, reward]], …] and, with several laws, law = [[state, action, law], …]; got {shown(value)}"
+            f"{name} must be 'model', or have labels = [[law, [label, …]], …], outcome = [[state, action, label, [next "
+            f"state, reward]], …] and, if there are several laws, law = [[state, action, law], …]; got {shown(value)}"
         ) from None
 
 
 def successors_from_toml(name: str, value: Any) -> Any:
-    """Return declared successors: a word, a mask, or a table as a dict ``{(state, action): (next state, …)}``."""
+    """Return declared successors: a string, a mask, or a table as a dict ``{(state, action): (next state, …)}``."""
     if isinstance(value, str) or _is_mask(value):
         return value
     if isinstance(value, list) and all(isinstance(row, list) and len(row) == 3 for row in value):
@@ -105,13 +108,13 @@ def successors_from_toml(name: str, value: Any) -> Any:
         if len(table) == len(value):
             return table
     raise InvalidProblemError(
-        f"{name} must be 'model', a list of different [state, action, [next state, …]], or a mask [[[true, …], …], …]; "
+        f"{name} must be 'model', a list of distinct [state, action, [next state, …]], or a mask [[[true, …], …], …]; "
         f"got {shown(value)}"
     )
 
 
 def _is_mask(value: Any) -> bool:
-    """Return whether the innermost elements of lists of lists of lists are true and false."""
+    """Return whether ``value`` is a mask: lists of lists of lists whose elements are true and false."""
     try:
         return isinstance(value[0][0][0], bool)
     except (IndexError, KeyError, TypeError):
@@ -119,10 +122,10 @@ def _is_mask(value: Any) -> bool:
 
 
 def rewards_from_toml(name: str, value: Any) -> Any:
-    """Return a table of rewards from its entries ``[state, action(, next state), reward]``; anything else as given."""
+    """Return a table of rewards from a list of ``[state, action(, next state), reward]``; other values unchanged."""
     is_table = isinstance(value, list) and all(isinstance(row, list) and len(row) in (3, 4) for row in value)
     rows = value if is_table else []
     table = {tuple(map(label_from_toml, row[:-1])): row[-1] for row in rows if isinstance(row[-1], int | float)}
     if rows and len(table) < len(rows) and table:
-        raise InvalidProblemError(f"{name} must be different [state, action, reward] or [state, action, next, reward]")
+        raise InvalidProblemError(f"{name} must be distinct [state, action, reward] or [state, action, next, reward]")
     return table or value

@@ -1,1 +1,1 @@
-"""Where transitions come from: a simulated model, an environment that is played, or a log."""
+"""The sources of transitions: a simulated model, an environment that is played, or a log."""

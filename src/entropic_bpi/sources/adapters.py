@@ -7,7 +7,7 @@ Gym 0.26, ``gym.Env``               ``shimmy.GymV26CompatibilityV0``
 Gym 0.21 and older, with 4-tuples   ``shimmy.GymV21CompatibilityV0``
 dm_env, such as bsuite              ``shimmy.BSuiteCompatibilityV0``
 dm_control                          ``shimmy.DmControlCompatibilityV0``
-PettingZoo                          none, because one of the agents has to be chosen: an error says what to do
+PettingZoo                          none, since one of the agents has to be chosen; the error describes how
 ==================================  ====================================================================
 """
 
@@ -23,13 +23,14 @@ _EXTRA = "pip install 'entropic-bpi[compat]'"
 
 
 def as_gymnasium_env(env: Any, name: str) -> Any:
-    """Return an environment of another interface as one of Gymnasium; anything else is returned as it is.
+    """Return an environment of another interface as a Gymnasium environment; other objects are returned unchanged.
 
     Parameters
     ----------
     env : object
+        The environment.
     name : str
-        For messages.
+        Its name in error messages.
 
     Returns
     -------
@@ -38,7 +39,7 @@ def as_gymnasium_env(env: Any, name: str) -> Any:
     Raises
     ------
     InvalidProblemError
-        If the adapter is not installed or fails, or if there is none.
+        If the adapter is not installed or fails, or if there is none for the interface.
     """
     ancestry = {f"{part.__module__.split('.')[0]}.{part.__name__}" for part in type(env).__mro__}
     if "gym.Env" in ancestry:
@@ -64,5 +65,5 @@ def _adapted(env: Any, name: str, interface: str, adapter: str) -> Any:
         ) from None
     try:
         return make(env=env)
-    except Exception as error:  # whatever the adapter, or an environment that is not quite of its interface, raises
+    except Exception as error:  # adapters, and environments that deviate from their interface, may raise any exception
         raise InvalidProblemError(f"shimmy.{adapter} cannot adapt {name}, made for {interface}: {error}") from error

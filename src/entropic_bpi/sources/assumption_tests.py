@@ -1,22 +1,22 @@
-r"""What is seen of an environment besides the counts, and speaks for or against what is assumed of it.
+r"""Tests of the assumptions about an environment, by data that the counts do not contain.
 
-Visits by step, where counts are pooled over the steps, and by previous state: two tests of :mod:`homogeneity
-<entropic_bpi.sources.homogeneity>`. Visits over time: the test of :mod:`drift <entropic_bpi.sources.drift>`. And the returns
-of all episodes: whatever was played, and however it was chosen, nothing can earn more than V*, so they alone bound it from
-below.
+Two tests of :mod:`homogeneity <entropic_bpi.sources.homogeneity>` compare visits at different steps, if counts are pooled
+over the steps, and visits with different previous states. The test of :mod:`drift <entropic_bpi.sources.drift>` compares
+visits over time. Finally, the returns of all episodes bound V* from below, since no rule of choosing actions earns more.
 
-**Returns.** Let :math:`Y=e^{\beta R}` for the return :math:`R` of an episode, :math:`\beta>0` (for :math:`\beta<0` read the
-other way round; :math:`Y=R` for :math:`\beta=0`), :math:`Y\ge y_0` and :math:`m=e^{\beta V^\star}`. Each episode has
-:math:`\mathbb E[Y\mid\text{past}]\le m`, so a fortune that holds the share :math:`v` of :math:`(Y-y_0)/(m-y_0)` and keeps
-the rest, rebalanced after every episode, is a supermartingale for every :math:`v\in[0,1]`; so is the mixture over :math:`v`
-with the density of Beta(½,½). Of two assets, that mixture earns at least :math:`e^{-c_2(n)}` of what the best :math:`v` in
-hindsight does, :math:`c_2(n)=\log(\sqrt\pi\,\Gamma(n+1)/\Gamma(n+\frac12))` (Cover and Ordentlich), and that is
+**Returns.** Let :math:`Y=e^{\beta R}` for the return :math:`R` of an episode, :math:`\beta>0` (for :math:`\beta<0` all
+inequalities are reversed; :math:`Y=R` for :math:`\beta=0`), :math:`Y\ge y_0` and :math:`m=e^{\beta V^\star}`. Each episode
+has :math:`\mathbb E[Y\mid\text{past}]\le m`. So the wealth of a portfolio that invests the fraction :math:`v` in
+:math:`(Y-y_0)/(m-y_0)` and the rest in cash, rebalanced after every episode, is a supermartingale for every
+:math:`v\in[0,1]`; so is the mixture over :math:`v` with the density of Beta(½,½). For two assets, the wealth of this mixture
+is at least :math:`e^{-c_2(n)}` times that of the best :math:`v` in hindsight,
+:math:`c_2(n)=\log(\sqrt\pi\,\Gamma(n+1)/\Gamma(n+\frac12))` (Cover and Ordentlich), which is
 :math:`\exp(n\min\{\mathrm{KL}(\hat p,q): q\text{ on the observed values and }y_0,\ q\cdot Y\le m\})`. By Ville's
 inequality, with probability :math:`1-\delta_t`, for all :math:`n` at once,
 
 .. math:: e^{\beta V^\star} \ge \min\{q\cdot Y: \mathrm{KL}(\hat p,q)\le(\log(1/\delta_t)+c_2(n))/n\} .
 
-Returns are kept in cells, each of which counts as its lower end; that makes the bound smaller.
+Returns are counted in cells, and each counts as the lower end of its cell, which makes the bound smaller.
 """
 
 import math
@@ -32,14 +32,14 @@ from entropic_bpi.sources.homogeneity import HomogeneityTest, Tally
 from entropic_bpi.types import Transitions
 
 LEVEL = 0.01
-"""The probability with which a test may ever reject what is true."""
+"""The largest probability with which a test ever rejects a true assumption."""
 REJECTED_FROM = math.log(1 / LEVEL)
-"""The logarithm of the evidence from which a test rejects."""
+"""A test rejects if the logarithm of its evidence is at least this."""
 
 BEFORE_THE_FIRST = -1
 """The previous state at the first step of an episode."""
 CELLS = 1024
-# Groups of the tally by previous state that are kept: about half a gigabyte.
+# The largest number of groups by previous state: about half a gigabyte.
 MOST_GROUPS = 1_000_000
 
 Visit = tuple[int, int, int, int, float, int]
@@ -47,7 +47,7 @@ Visit = tuple[int, int, int, int, float, int]
 
 
 class Batch(NamedTuple):
-    """Some episodes that were played: how often each first state, each visit and each return was seen."""
+    """Some episodes: how often each first state, each visit and each return was seen."""
 
     starts: Counter[int]
     visits: Counter[Visit]
@@ -55,28 +55,28 @@ class Batch(NamedTuple):
 
 
 class AssumptionTests:
-    """Tests of what is assumed, fed with everything that is played.
+    """Tests of the assumptions about an environment, on all episodes.
 
     Attributes
     ----------
     by_step : HomogeneityTest or None
-        Visits of the pooled rows by step; None where counts are not pooled, and nothing is assumed.
+        The test of visits of the pooled rows by step; None if counts are not pooled, which assumes nothing.
     by_previous : HomogeneityTest
-        Visits of the rows by previous state.
+        The test of visits of the rows by previous state.
     over_time : DriftTest
-        Visits of the rows, the random start among them, by how many came before.
+        The test of visits of the rows, including the random start, by the number of visits before them.
     by_pair : HomogeneityTest or None
-        Where noise is declared: visits that feed a ball by state-action pair, which must all have its law.
+        With declared noise, the test of the visits that feed a ball by state-action pair.
     lowest, highest : float
         The range of the return.
     returns : int array
-        Episodes by the cell of their return; cell ``i`` begins at ``edges[i]``.
+        The number of episodes with a return in each cell; cell ``i`` begins at ``edges[i]``.
     """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         possible = problem.slots.possible[:-1]
-        # Nothing is played in the last state, the end.
+        # No action is played in the last state, the end.
         rows = len(possible) // problem.n_states * (problem.n_states - 1)
         self.by_step = HomogeneityTest(possible, rows) if problem.stationary else None
         self.by_previous = HomogeneityTest(possible, rows, MOST_GROUPS)
@@ -93,7 +93,7 @@ class AssumptionTests:
         self.rewards: dict[tuple[int, int], list[float]] = {}
 
     def add(self, batch: Batch, *moves: Transitions) -> None:
-        """Add some episodes; ``moves`` are their transitions, first states included, in parts that followed each other."""
+        """Add some episodes; ``moves`` are their transitions, including first states, in consecutive parts."""
         problem = self.problem
         stride = 0 if problem.stationary else problem.n_states * problem.n_actions
         for (h, state, action, following, paid, previous), times in batch.visits.items():
@@ -113,7 +113,7 @@ class AssumptionTests:
             self.over_time.add(part)
 
     def _add_to_balls(self, by_pair: HomogeneityTest, pair: int, outcome: tuple[int, float], times: int) -> None:
-        """Add visits to the test of every ball that they feed, with the class as outcome and the pair as group."""
+        """Add visits to the test of every ball in which they count, with the class as outcome and the pair as group."""
         balls, slots, begin = self.problem.balls, self.problem.slots, self.problem.slots.begin[pair]
         assert balls is not None
         listed = [i for i in range(slots.used[pair]) if slots.successor[begin + i] == outcome[0]]
@@ -122,9 +122,9 @@ class AssumptionTests:
             by_pair.add(ball, pair, (cell, 0.0), times)
 
     def _reward(self, row: int, following: int, paid: float) -> float:
-        """The reward by which an outcome is known: the nearest of those seen, if the difference is no more than rounding.
+        """Return the reward that identifies an outcome: the nearest one seen before, if they are equal up to rounding.
 
-        Random rewards are not part of the outcome: the tests by step and by previous state are about next states alone.
+        Random rewards are not part of the outcome: the tests by step and by previous state then use only next states.
         """
         if self.problem.random_rewards:
             return 0.0
@@ -138,13 +138,13 @@ class AssumptionTests:
         return paid
 
     def state(self) -> dict[str, np.ndarray]:
-        """Everything that was seen, as arrays from which :meth:`restore` goes on."""
+        """Return all data as arrays, for :meth:`restore`."""
         tallies = {name: test.tally()._asdict() for name, test in self._tests().items()}
         arrays = {f"{name}.{column}": array for name, tally in tallies.items() for column, array in tally.items()}
         return {"returns": self.returns, **arrays}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
-        """Take up what other tests of the same problem have seen."""
+        """Add the data of other tests of the same problem."""
         self.returns = state["returns"].copy()
         for name, test in self._tests().items():
             tally = Tally(*(state[f"{name}.{column}"] for column in Tally._fields))

@@ -1,39 +1,39 @@
-r"""Whether the law of a row changes over the episodes: a test that may be looked at after every batch of episodes.
+r"""A test of whether the law of a row changes over the episodes, valid at all times.
 
 The hypothesis is that the outcomes of a row are i.i.d. with one law :math:`p`, whenever it is visited; :math:`p` has at
 most :math:`k` possible outcomes, a number declared before any data.
 
-**One event.** Take an event of the row, such as "the next state is 3". Number the visits of this row alone,
-:math:`t=0,1,2,\dots`, and divide them into blocks of consecutive visits, such as "the first 40, and all later ones". Of the
-:math:`n_g` visits in block :math:`g` the event happened at :math:`m_g`, of all :math:`n` at :math:`m`. With the
+**One event.** Take an event of the row, such as "the next state is 3". Number the visits of this row,
+:math:`t=0,1,2,\dots`, and divide them into blocks of consecutive visits, such as "the first 40, and all later ones". The
+event occurred at :math:`m_g` of the :math:`n_g` visits in block :math:`g`, and at :math:`m` of all :math:`n`. With the
 Krichevsky-Trofimov mixture of two outcomes,
 
 .. math:: E_\pi = \frac{\prod_{g\in\pi}\mathrm{KT}(m_g, n_g-m_g)}{(m/n)^m(1-m/n)^{n-m}},\qquad
           \mathrm{KT}(m, l) = \frac{\Gamma(m+\frac12)\Gamma(l+\frac12)}{\pi\,\Gamma(m+l+1)} ,
 
 is at most a nonnegative martingale that starts at 1: the block of a visit is known before its outcome, and the largest
-likelihood is at least the true one (as in :mod:`one_law <entropic_bpi.sources.homogeneity>`). So is the sum over partitions
-:math:`\pi` with weights that are fixed beforehand and add up to 1:
+likelihood is at least the true one (as in :mod:`homogeneity <entropic_bpi.sources.homogeneity>`). So is the sum over
+partitions :math:`\pi` with weights that are fixed in advance and add up to 1:
 
 - Half of the weight is for **one change**: the visits before number :math:`c`, and those from :math:`c` on. The numbers
-  :math:`c` are a geometric grid, four per octave: 4, 8, 12, …, 32, 40, 48, 56, 64, 80, …. Each of the :math:`o`-th four in
-  that list, :math:`o=0,1,\dots`, has the share :math:`1/(4(o+1)(o+2))`.
+  :math:`c` are a geometric grid, four per octave: 4, 8, 12, …, 32, 40, 48, 56, 64, 80, …. Each of the four numbers in group
+  :math:`o=0,1,\dots` of this list has the share :math:`1/(4(o+1)(o+2))`.
 - The other half is for **slow and repeated changes**: all blocks have :math:`4\cdot2^i` visits. Each :math:`i=0,1,\dots`
   has the share :math:`1/((i+1)(i+2))`.
 
-Terms that are left out make the sum smaller. Those computed are the last 16 numbers :math:`c`, because an earlier change is
-found earlier or concerns few visits, and the two :math:`i` that divide the visits into 3 to 8 blocks. All visits of a row in
-one batch are put into the block of the first of them, which is known before the batch: this costs power and not validity.
+Omitting terms makes the sum smaller. The computed terms are the last 16 numbers :math:`c`, since an earlier change was
+detected earlier or concerns few visits, and the two :math:`i` that divide the visits into 3 to 8 blocks. All visits of a row
+in one batch are put into the block of the first of them, which is known before the batch. This costs power, not validity.
 
 **One row.** :math:`E_{\text{row}}` is the mean over the :math:`k` events "the outcome is :math:`y`". Random rewards are not
 part of the outcome. For them, half of the weight is for the 63 events "the reward is below the :math:`i`-th of 64 equal
-parts of its range", with the share 1/64 each; those that are the same for the rewards seen are one event with all of their
-shares, and at most ten different ones are computed.
+parts of its range", with the share 1/64 each. Events that coincide on the observed rewards are combined into one event with
+the sum of their shares, and at most ten different events are computed.
 
 **All rows.** A visit changes the :math:`E` of one row. Hence the product over :math:`P` rows of
 :math:`1-\theta+\theta E_{\text{row}}` is at most a supermartingale that starts at 1. For :math:`\theta=1/(P+1)` it is at
-least :math:`1/e` of the mean of all :math:`E_{\text{row}}`, and much larger if many rows change. By Ville's inequality it
-ever reaches :math:`1/\delta_t` with probability at most :math:`\delta_t`, however often one looks.
+least :math:`1/e` of the mean of all :math:`E_{\text{row}}`, and much larger if many rows change. By Ville's inequality, the
+probability that it ever reaches :math:`1/\delta_t` is at most :math:`\delta_t`, however often it is evaluated.
 """
 
 import math
@@ -46,28 +46,30 @@ from entropic_bpi.sources.homogeneity import Tally, carriers
 from entropic_bpi.types import Transitions
 
 REWARD_CLASSES = 64
-# Which events about rewards are computed: so far up in the order of the rewards seen, and of their classes.
+# The events about rewards that are computed: at these quantiles of the observed rewards, and of their classes.
 _SPREAD = np.arange(1, 6) / 6
-# Changes are looked for in the last four octaves of the visits: an earlier one is found earlier, or concerns few of them.
+# Number of possible changes that are tested: the last four octaves of the visits.
 _CUTS = 16
-# A row that is first visited when there are so many lines of counts is left out: about 200 megabytes.
+# Rows that are first visited when there are this many lines of counts are ignored: about 200 megabytes.
 MOST_LINES = 200_000
 _ROWS_AT_ONCE = 1024
 
 
 class Change(NamedTuple):
-    """How a row has changed.
+    """The most likely change of a row.
 
     Attributes
     ----------
     row : int
+        The number of the row.
     share : float
         The row's share of the evidence.
     successor : int or None
         The event is this next state or, if None, a reward below ``limit``.
     limit : float
+        The upper end of the rewards of the event; NaN if the event is a next state.
     visits, times : (int, int)
-        Visits of the row before and after the most likely change, and at how many of them the event happened.
+        Numbers of visits of the row before and after the most likely change, and of those at which the event occurred.
     """
 
     row: int
@@ -79,7 +81,7 @@ class Change(NamedTuple):
 
 
 def cell_of(visits: np.ndarray) -> np.ndarray:
-    """The cell of a visit with so many before it; cells begin at 0, 4, 8, …, 32, 40, 48, 56, 64, 80, …."""
+    """Return the cell of a visit, given the number of visits before it; cells begin at 0, 4, …, 32, 40, …, 64, 80, …."""
     fours = visits >> 2
     shift = np.maximum(np.frexp(fours)[1] - 3, 0)
     return 4 * shift + (fours >> shift)
@@ -91,28 +93,28 @@ class DriftTest:
     Parameters
     ----------
     possible : int array
-        k, how many outcomes each row may have.
+        k, the number of possible outcomes of each row.
     rows : int
-        P, how many rows can be visited.
+        P, the number of rows that can be visited.
     reward_range : (float, float) or None
-        Of random rewards; None if rewards are part of the outcome.
+        The range of random rewards; None if rewards are part of the outcome.
     """
 
     def __init__(self, possible: np.ndarray, rows: int, reward_range: tuple[float, float] | None = None) -> None:
         self.possible, self.rows, self.reward_range = possible, rows, reward_range
-        # A row has one key for its outcomes and, if rewards are random, a second one for their classes.
+        # A row has one key for its outcomes and, if rewards are random, a second one for the classes of its rewards.
         self.kinds = 1 if reward_range is None else 2
         self.visits = np.zeros(len(possible), dtype=np.int64)
         # Each (outcome or class, reward) of a key has a line of ``times``: how often it was seen in each cell.
         self.lines: dict[int, dict[tuple[int, float], int]] = {}
         self.names: list[tuple[int, int, float]] = []
         self.times = np.zeros((0, 0), dtype=np.int64)
-        self.room = 0  # lines that are used, or kept for the classes of rewards
+        self.room = 0  # lines that are used or reserved for classes of rewards
         self.stale: set[int] = set()
         self.log_es: dict[int, float] = {}
 
     def add(self, moves: Transitions) -> None:
-        """Add the visits of some episodes, which come after all episodes that were added before."""
+        """Add the visits of some episodes, which were played after all episodes that were added before."""
         if self.room >= MOST_LINES:
             known = self.visits[moves.rows] > 0
             moves = Transitions(*(column[known] for column in moves[:4]))
@@ -121,7 +123,7 @@ class DriftTest:
             low, high = self.reward_range
             classes = np.clip((rewards - low) / ((high - low) or 1.0) * REWARD_CLASSES, 0, REWARD_CLASSES - 1)
             keys, outcomes = np.append(2 * keys, 2 * keys + 1), np.append(outcomes, classes.astype(np.int64))
-            # Rewards are often all different: each name once, because a loop over them is slow.
+            # Merge equal names first: the loop over them is slow, and there are often as many rewards as visits.
             names = keys * (outcomes.max(initial=0) + 1) + outcomes
             _, first, which = np.unique(names, return_index=True, return_inverse=True)
             times = np.bincount(which, np.tile(times, 2)).astype(np.int64)
@@ -135,7 +137,7 @@ class DriftTest:
         lines = np.array([self._line(*name) for name in names], dtype=np.int64)
         missing = np.maximum((len(self.names), cells.max(initial=0) + 1) - np.array(self.times.shape), 0)
         if missing.any():
-            missing[0] += len(self.times) if missing[0] else 0  # twice as many, so that it is rarely copied
+            missing[0] += len(self.times) if missing[0] else 0  # double the length, so that copies are rare
             self.times = np.pad(self.times, [(0, more) for more in missing])
         np.add.at(self.times, (lines, cells), times)
         rows, kinds = np.divmod(keys, self.kinds)
@@ -154,14 +156,14 @@ class DriftTest:
         return line
 
     def tally(self) -> Tally:
-        """All visits by key and cell; restored to a new test, they make the same one."""
+        """Return all visits by key and cell, from which :meth:`restore` makes an equal test."""
         lines, cells = np.nonzero(self.times)
         keys, outcomes, rewards = np.array(self.names, dtype=object).reshape(-1, 3)[lines].T
         times = self.times[lines, cells]
         return Tally(keys.astype(np.int64), cells, outcomes.astype(np.int64), times, rewards.astype(float))
 
     def log_e(self) -> float:
-        """Logarithm of the product over the rows; those visited since the last time are computed anew."""
+        """Return the logarithm of the product over the rows; only rows with new visits are computed again."""
         stale = sorted(self.stale)
         for begin in range(0, len(stale), _ROWS_AT_ONCE):
             rows = stale[begin : begin + _ROWS_AT_ONCE]
@@ -173,11 +175,11 @@ class DriftTest:
         return math.fsum(map(self._gain, self.log_es.values()))
 
     def _gain(self, log_e: float) -> float:
-        """log(1 - θ + θE) of a row."""
+        """Return log(1 - θ + θE) of a row."""
         return float(np.logaddexp(math.log(self.rows), log_e)) - math.log(self.rows + 1)
 
     def suspects(self, most: int) -> list[Change]:
-        """The rows that carry the evidence, and how each has changed."""
+        """Return the change of each row with a large share of the evidence, at most ``most`` of them."""
         gains = {row: max(self._gain(log_e), 0.0) for row, log_e in self.log_es.items()}
         return [self._change(row, share) for row, share in carriers(gains, most).items()]
 
@@ -199,7 +201,7 @@ class DriftTest:
         return Change(row, share, None, low + (high - low) * limit / REWARD_CLASSES, *ends)
 
     def _events(self, rows: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Visits of these rows by cell; and events: of which row, how often in each cell, and their weights."""
+        """Return the row of each event, the visits of each row by cell, and the counts by cell and weight of each event."""
         lines = [self.lines[row * self.kinds].values() for row in rows]
         sizes = np.array([len(some) for some in lines])
         times = self.times[list(chain(*lines))]
@@ -212,7 +214,7 @@ class DriftTest:
         return owners, visits, times, weights
 
     def _reward_events(self, rows: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Events that the reward is below a class: of which row, how often in each cell, their weights, and the class."""
+        """Return the events "the reward is below a class": their rows, counts by cell, weights, and classes."""
         paid = np.zeros((len(rows), REWARD_CLASSES, self.times.shape[1]), dtype=np.int64)
         for i, row in enumerate(rows):
             lines = self.lines[row * self.kinds + 1]
@@ -225,14 +227,14 @@ class DriftTest:
             far_enough = order[:, :, None] >= order[:, -1:, None] * _SPREAD
             np.put_along_axis(kept, np.argmax(far_enough, axis=1), True, axis=1)
         owners, last = np.nonzero(kept & (counts < counts[:, -1:]))
-        # Between the last class and the next one that was seen there is no reward, so the events below each are the same.
+        # There is no reward between the last class and the next class that was seen, so the events there coincide.
         places = np.where(seen, np.arange(REWARD_CLASSES), REWARD_CLASSES)
         following = np.minimum.accumulate(places[:, ::-1], axis=1)[:, ::-1][owners, last + 1]
         return owners, below[owners, last], (following - last) / REWARD_CLASSES, following
 
 
 def _log_terms(visits: np.ndarray, times: np.ndarray, owners: np.ndarray) -> np.ndarray:
-    """Logarithms of the weighted E of each event: a column for each of the last changes, and two for equal blocks."""
+    """Return log E of each event with its weight: a column for each of the last changes, and two for equal blocks."""
     from scipy.special import gammaln, xlogy
 
     seen, happened = np.cumsum(visits, axis=1), np.cumsum(times, axis=1)
@@ -255,7 +257,7 @@ def _log_terms(visits: np.ndarray, times: np.ndarray, owners: np.ndarray) -> np.
 
 
 def _blocks(seen: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Of what was seen until the end of each cell: before and after each cut, and in 8 and 4 blocks of one length."""
+    """Return counts before and after each cut, and in 8 and in 4 equal blocks, given cumulative counts by cell."""
     until = np.take_along_axis(seen, ends, axis=1)
     before, eighths = until[:, :_CUTS], np.diff(until[:, _CUTS:], prepend=0)
     return np.hstack([before, seen[:, -1:] - before, eighths, eighths[:, ::2] + eighths[:, 1::2]])

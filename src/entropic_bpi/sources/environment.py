@@ -1,10 +1,10 @@
-"""Episodes of a Gymnasium environment, used as a black box: ``reset`` and ``step``, nothing else.
+"""Episodes of a Gymnasium environment, used as a black box by ``reset`` and ``step``.
 
-The state is the observation, flattened to an integer, and one more state "end" that absorbs with reward 0: a step that
-terminates leads there. Rewards are unknown until seen. Unless they are declared random they must be determined by state,
-action and next state, up to rounding, with two exceptions that real environments need: an end may come with up to
-``END_REWARDS`` different rewards (win, draw, loss), and a step back to the same observation with up to
-``STAY_REWARDS`` (a bump into a wall, and a fall back to the start).
+The state is the number of the observation. An additional state "end" is absorbing, with reward 0; steps that terminate lead
+there. Rewards are unknown until they are observed. Unless they are declared random, they must be determined by state, action
+and next state, up to rounding, with two exceptions that real environments need: up to ``END_REWARDS`` different rewards at
+the end of an episode (win, draw, loss), and up to ``STAY_REWARDS`` when the state does not change (hitting a wall, and
+falling back to the start).
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END, Behaviour, Transitions
 
 _ANSWERS = {"reset": "(observation, info)", "step": "(observation, reward, terminated, truncated, info)"}
-_Tables = tuple[list[int], list[int], list[int]]  # of one step: the greedy actions, the lead and the turns
+_Tables = tuple[list[int], list[int], list[int]]  # Behaviour.greedy, lead and switch_action of one step
 
 
 class EnvironmentRaised(InvalidProblemError):
-    """``reset`` or ``step`` raised an error of its own: what it would have answered is not known."""
+    """``reset`` or ``step`` of an environment raised an exception, so that the outcome is unknown."""
 
 
 def open_environment(source: Any, num_envs: int, max_states: int | None = None) -> Environment:
-    """Make ``source`` (an env, a vector env, an id, a class or a factory) ready to be played.
+    """Return the :class:`Environment` of an env, a vector env, an id, a class or a factory.
 
-    Of an id, a class or a factory, ``num_envs`` copies as one vector environment.
+    For an id, a class or a factory, ``num_envs`` copies are made as one vector environment.
     """
     check_memory(f"{num_envs} copies of an environment", 1000 * num_envs)
     if not isinstance(source, type):
@@ -61,7 +61,7 @@ def open_environment(source: Any, num_envs: int, max_states: int | None = None) 
 
 
 def make_env(source: Any, num_envs: int = 1) -> Any:
-    """An environment made here, or a vector of copies."""
+    """Return a new environment of an id, a class or a factory, or a vector environment of copies."""
     import gymnasium
 
     if not isinstance(source, str) and not callable(source):
@@ -84,7 +84,7 @@ def make_env(source: Any, num_envs: int = 1) -> Any:
             env = gymnasium.make_vec(name, num_envs=num_envs, vectorization_mode="sync")
         else:
             env = gymnasium.vector.SyncVectorEnv([copy] * num_envs)
-    except Exception as error:  # a factory may raise anything, and so may an environment on being made
+    except Exception as error:  # a factory or a constructor may raise any exception
         for env in filter(_is_env, copies):
             env.close()
         if isinstance(error, EntropicBPIError):
@@ -110,11 +110,11 @@ class Environment:
         self.env, self.ours = env, ours
         self.vector = isinstance(env, VectorEnv)
         self.copies = int(env.num_envs) if self.vector else 1
-        # Otherwise the answer to an episode's last step is the first observation of the next episode.
+        # With another mode, the last step of an episode returns the first observation of the next episode.
         if self.vector and (mode := env.metadata.get("autoreset_mode")) is not AutoresetMode.NEXT_STEP:
             raise InvalidProblemError(
                 f"the vector environment has metadata['autoreset_mode'] = {mode}, expected {AutoresetMode.NEXT_STEP}: "
-                "with any other the observation at the end of an episode may be one of the next episode"
+                "with another mode, the observation at the end of an episode may be one of the next episode"
             )
         self.single_observation_space = env.single_observation_space if self.vector else env.observation_space
         self.single_action_space = env.single_action_space if self.vector else env.action_space
@@ -122,12 +122,12 @@ class Environment:
         discovered = None if max_states is None else DiscoveredStates(max_states)
         self.states = discovered or listed("observation", self.single_observation_space, remedy)
         self.actions = listed("action", self.single_action_space, "wrap the environment so that there are few actions")
-        self.noise: Noise | None = None  # as it was last declared
+        self.noise: Noise | None = None  # of the problem that was made last
         self.name = getattr(env.spec, "id", "environment")
         self.time_limit: int | None = getattr(env.spec, "max_episode_steps", None)
 
     def close(self) -> None:
-        """Close the environment if it was opened here; one that was handed in stays open."""
+        """Close the environment if this library made it; an environment of the user stays open."""
         if self.ours:
             self.env.close()
 
@@ -137,7 +137,7 @@ class Environment:
         return self._singles(observation), info
 
     def step(self, actions: list[int]) -> tuple[list[tuple[Any, Any, bool, bool]], Any]:
-        """Return what each copy answers to its action (observation, reward, terminated, truncated), and the info."""
+        """Return (observation, reward, terminated, truncated) of each copy for its action, and the info."""
         if not self.vector:
             observation, reward, ended, cut, info = self._call("step", self.actions.element(actions[0]))
             return [(observation, reward, bool(ended), bool(cut))], info
@@ -161,7 +161,7 @@ class Environment:
         return answer
 
     def _singles(self, observation: Any) -> list[Any]:
-        """The observation of each copy; of a vector, a batch of tuples comes as a tuple of batches."""
+        """Return the observation of each copy; vector environments return a batch of tuples as a tuple of batches."""
         if not self.vector:
             return [observation]
         from gymnasium.vector.utils import iterate
@@ -169,12 +169,12 @@ class Environment:
         return list(iterate(self.env.observation_space, observation))
 
     def masks(self, info: Any) -> Any:
-        """The action mask of each copy that an info has; None where it has none."""
+        """Return the action mask of each copy in an info; None for copies without a mask."""
         given = info.get("action_mask") if isinstance(info, dict) else None
         return [given] * self.copies if given is None or not self.vector else given
 
     def paid(self, reward: Any, where: str = "") -> float:
-        """Return a reward as a number, which must be finite."""
+        """Return a reward as a float; raise an error if it is not a finite number."""
         try:
             value = float(reward)
         except (TypeError, ValueError, OverflowError):
@@ -183,12 +183,12 @@ class Environment:
             return value
         advice = "it must be a finite real number"
         if np.ndim(reward):
-            advice = f"its reward is a vector of {np.size(reward)} numbers, wrap it so that it is one number, such as "
-            advice += "a weighted sum (gymnasium.RewardWrapper)"
+            advice = f"the reward is a vector of {np.size(reward)} numbers; make it one number, such as a "
+            advice += "weighted sum, by a gymnasium.RewardWrapper"
         raise InvalidProblemError(f"{self.name} paid {shown(reward)}{where}: {advice}")
 
     def facts(self) -> dict[str, Any]:
-        """All that can be seen of the environment's law from outside: its options, its classes and their source."""
+        """Return what determines the environment's law, as far as possible: its options, classes and their source code."""
         spec, layers = self.env.spec, _layers(self.env)
         facts = {
             "environment": self.name,
@@ -205,7 +205,7 @@ class Environment:
         return facts
 
     def problem(self, **declared: Any) -> Problem:
-        """Return the identification problem: nothing is known but the sizes and what is declared, with the goal."""
+        """Return the identification problem with this goal and these declarations."""
         goal, given = goal_of(declared)
         states, actions = self.states, self.actions
         given.check_source("environment")
@@ -221,28 +221,28 @@ class Environment:
 
 
 class Player:
-    """Plays an :class:`Environment` into counts; ``tests`` of the assumptions are told of every episode.
+    """Plays an :class:`Environment`, and adds the episodes to counts and to the ``tests`` of the assumptions.
 
-    Every batch starts by seeding the environment with a number derived from the run's seed and the batch's number, so that
-    a run can be taken up again between batches.
+    At the beginning of each batch, the environment is seeded with a number derived from the run's seed and the batch's
+    number, so that a run can be continued between batches.
     """
 
     def __init__(self, environment: Environment, problem: Problem, seed: int, tests: AssumptionTests) -> None:
         self.environment, self.problem, self.seed, self.tests = environment, problem, seed, tests
-        # Rewards that are known are compared with what is declared when they are counted.
+        # Known rewards are compared with the declared ones when they are counted.
         self.low, self.high = problem.declared_range if problem.reward is None else (-math.inf, math.inf)
         self.ignores_rewards = isinstance(problem.risk, AnyReward)
         self.factor = problem.factors.tolist()
         self.masks = problem.allowed if problem.allowed is not None and problem.allowed.offered else None
-        self.mask_of: dict[int, bytes] = {}  # as they were last seen
-        self.latest_masks: Any = None  # of the copies of a vector
-        self.labels = np.zeros(problem.n_observed_labels, dtype=np.int64)  # how often each was drawn in this batch
+        self.mask_of: dict[int, bytes] = {}  # the mask of each state that was visited
+        self.latest_masks: Any = None  # the current mask of each copy
+        self.labels = np.zeros(problem.n_observed_labels, dtype=np.int64)  # counts of the labels in this batch
 
     def play(self, behaviour: Behaviour, episodes: int, into: Counts, round: int) -> None:
-        """Play ``episodes`` episodes of one behaviour and add them to the counts, all or nothing."""
+        """Play ``episodes`` episodes of one behaviour and add them to the counts; after an error none is added."""
         seed: int | None = int(np.random.SeedSequence([self.seed, round]).generate_state(1)[0])
         seen, (least, most) = Batch(Counter(), Counter(), Counter()), self.problem.return_limits
-        # Lists, because one number is read from them faster than from an array.
+        # Lists, since reading a single number from a list is faster than from an array.
         plan = list(zip(*(table[1:].tolist() for table in behaviour[:3]), strict=True))
         self.labels[:] = 0
         for begun in range(0, episodes, self.environment.copies):
@@ -260,22 +260,22 @@ class Player:
         self.tests.add(seen, moves)
 
     def _walk(self, states: list[int], leading: bool, plan: list[_Tables], seen: Batch) -> None:
-        """One episode from each state, step by step together; one that has ended waits for the others."""
+        """Play one episode from each state, one step of all at a time; a copy whose episode has ended waits."""
         problem, environment, end = self.problem, self.environment, self.problem.n_states - 1
         seen.starts.update(states)
         walking, visits = list(range(len(states))), []
         leads, previous = [leading] * len(states), [BEFORE_THE_FIRST] * len(states)
         earned = [0.0] * len(states)
-        for h, (greedy, lead, turn) in enumerate(plan):
+        for h, (greedy, lead, switch_action) in enumerate(plan):
             actions = []
             for i, state in enumerate(states):
-                if leads[i] and turn[state] >= 0:
+                if leads[i] and switch_action[state] >= 0:
                     leads[i] = False
-                    actions.append(turn[state])
+                    actions.append(switch_action[state])
                 else:
                     actions.append((lead if leads[i] else greedy)[state])
             if self.masks is not None:
-                for i in walking:  # a mask that the plan did not know may forbid its action: then the first allowed one
+                for i in walking:  # a mask that is new since the plan may forbid the action: play the first allowed one
                     mask = self.masks.table[0, states[i]]
                     actions[i] = actions[i] if mask[actions[i]] else int(mask.argmax())
             answers, info = environment.step(self._for_all_copies(actions, walking))
@@ -306,7 +306,7 @@ class Player:
         seen.returns.update(earned)
 
     def _for_all_copies(self, actions: list[int], walking: list[int]) -> list[int]:
-        """An action for each copy: those without an episode repeat the first one's, or do what their mask allows."""
+        """Return an action for each copy; copies without an episode repeat the first action, or play an allowed one."""
         copies = self.environment.copies
         if self.masks is None:
             return [*actions, *actions[:1] * (copies - len(actions))]
@@ -318,7 +318,7 @@ class Player:
         Raises
         ------
         InvalidProblemError
-            If there is none, if it allows nothing, or if it is not what it was when the state was visited before.
+            If there is no mask, if it allows no action, or if it differs from the mask of an earlier visit of the state.
         """
         assert self.masks is not None
         self.latest_masks = self.environment.masks(info)
@@ -333,13 +333,13 @@ class Player:
                 )
             content = flags.astype(bool).tobytes()
             if self.mask_of.setdefault(state, content) != content:
-                raise InvalidProblemError(f"{where} is not what it was before: it must depend on the state alone")
+                raise InvalidProblemError(f"{where} differs from the one before: it must depend only on the state")
             self.masks.table[0, state] = flags
 
     def _note_label(self, info: Any, state: int, action: int, following: int, paid: float) -> None:
-        """Count the label that a visit shows, which must explain what happened."""
+        """Count the observed label of a visit; raise an error if the visit had another outcome than that of the label."""
         problem, slots = self.problem, self.problem.slots
-        # What is declared is there, and its states are listed.
+        # With observed noise, none of these is None, and the states are a FiniteSpace.
         states: Any = self.environment.states
         noise: Any = self.environment.noise
         mechanics: Any = problem.noise
@@ -363,12 +363,12 @@ class Player:
 
     def _refuse_truncation(self, steps: int) -> NoReturn:
         name, limit, horizon = self.environment.name, self.environment.time_limit, self.problem.horizon
-        cause, remedy = "", "let it go on for that long"
+        cause, remedy = "", "make its episodes at least that long"
         if limit is not None:
             cause = f" (its time limit is {limit} steps)"
             remedy = f"pass gymnasium.make({name!r}, max_episode_steps={horizon}) (-p max_episode_steps={horizon})"
         raise InvalidProblemError(
-            f"{name} was truncated after {steps} steps, before the horizon {horizon}{cause}, and what would have come is "
+            f"{name} was truncated after {steps} steps, before the horizon {horizon}{cause}, so the rest of the episode is "
             f"unknown: declare horizon={steps}, or {remedy}"
         )
 
@@ -377,14 +377,14 @@ class Player:
         if state < 0:
             raise InvalidProblemError(
                 f"{self.environment.name}.{what} returned observation {observation!r}, outside its observation space; "
-                "max_states=M (--max-states M) allows any observation, if at most M of them are distinct"
+                "max_states=M (--max-states M) accepts any observations, at most M distinct ones"
             )
         return state
 
     def _reward(self, reward: Any, state: int, action: int) -> float:
         if self.ignores_rewards:
             return self.low
-        if type(reward) is float and self.low <= reward <= self.high:  # as in most environments
+        if type(reward) is float and self.low <= reward <= self.high:  # the fast path, for most environments
             return reward
         where = f" in state {self.problem.state_names[state]}, action {self.problem.action_names[action]}"
         value = self.environment.paid(reward, where)
@@ -394,7 +394,7 @@ class Player:
         return value
 
     def _check_end(self, observation: Any, state: int, action: int, paid: float) -> None:
-        """Whether an end pays what is declared for the observation that came with it."""
+        """Raise an error if the reward at an end is not the declared one for the last observation."""
         table: Any = self.problem.reward and self.problem.reward.table
         declared = table[state, action, self._state(observation, "step")]
         if not abs(declared - paid) <= self.problem.same_reward:
@@ -406,7 +406,7 @@ class Player:
 
 
 def transitions_of(seen: Batch, problem: Problem) -> Transitions:
-    """What the counts take of it: row by row, in the order of first sight."""
+    """Return the transitions of a batch, pooled by row and outcome, in the order in which they were first seen."""
     nothing, n_actions = problem.possible_rewards[0], problem.n_actions
     stride = 0 if problem.stationary else problem.n_states * n_actions
     outcomes = Counter({(problem.n_rows - 1, state, nothing): times for state, times in seen.starts.items()})
@@ -417,13 +417,13 @@ def transitions_of(seen: Batch, problem: Problem) -> Transitions:
 
 
 def _info_of_copy(info: Any, i: int) -> dict[str, Any]:
-    """The info of one copy of a vector, whose values have one entry for each copy."""
+    """Return the info of one copy, given that of a vector, whose values have one entry for each copy."""
     own = {key: value for key, value in info.items() if not key.startswith("_")}
     return {key: _info_of_copy(value, i) if isinstance(value, dict) else value[i] for key, value in own.items()}
 
 
 def _layers(env: Any) -> list[Any]:
-    """The environment and what it wraps, outermost first; of a vector of copies, the first copy."""
+    """Return the environment and those that it wraps, outermost first; for a vector of copies, the first copy."""
     from gymnasium import Wrapper
     from gymnasium.vector import SyncVectorEnv, VectorWrapper
 
@@ -435,19 +435,19 @@ def _layers(env: Any) -> list[Any]:
 
 
 def _constructor_arguments(env: Any) -> Any:
-    """What the environment was made with, where it records that in Gymnasium's way."""
+    """Return the constructor arguments that the environment recorded by Gymnasium's RecordConstructorArgs, or None."""
     arguments = getattr(env, "_saved_kwargs", None)
     return arguments and {name: value for name, value in arguments.items() if name != "env"}
 
 
 def _ancestry(cls: type) -> list[type]:
-    """The class and all that it inherits from, except what is Python's own."""
+    """Return the class and its base classes, except those of Python's standard library."""
     return [part for part in cls.__mro__ if part.__module__.split(".")[0] not in sys.stdlib_module_names]
 
 
 def check_black_box(declared: Declarations, what: str = "an environment") -> None:
-    """Refuse to go on without what only an environment or a log needs."""
+    """Raise an error if a declaration is missing that an environment or a log requires."""
     if declared.horizon is None:
         raise InvalidProblemError(f"{what} needs horizon= (--horizon): the number of steps that count")
     if declared.reward_range is None and declared.noise is None and declared.reward is None:
-        raise InvalidProblemError(f"{what} needs reward_range=(low, high), where rewards not seen yet must lie")
+        raise InvalidProblemError(f"{what} needs reward_range=(low, high), the range of all possible rewards")

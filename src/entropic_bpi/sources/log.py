@@ -1,21 +1,22 @@
-"""Logs: the transitions of somebody else's decisions, read, checked and counted by DuckDB.
+"""Logs: recorded transitions of any decision maker, read, checked and counted by DuckDB.
 
-The event behind the KL method is about the independent successors along the visits of a row, under *any* rule of choosing
-actions that does not look into the future. So a log certifies as well as play does. It must be complete: no transition may
-have been dropped because of its outcome.
+The proof of the KL method uses that the successors of a row are independent over its visits. This holds for *any* rule of
+choosing actions that does not use the future. So a log can be certified like episodes that the library plays. It must be
+complete: no transition may have been dropped because of its outcome.
 
-A log is a table with one line for each step of each episode. What becomes of its ends:
+A log is a table with one line for each step of each episode:
 
-- a step that *terminated* leads to the absorbing state "end", which pays nothing;
-- an episode that was *truncated* contributes the transitions that it has;
+- a step that *terminated* leads to the absorbing state "end", which has reward 0;
+- an episode that was *truncated* contributes its recorded transitions;
 - first states are draws of the random start.
 
-Without a column of next states, that of a line is the state of the next one, and where episodes were cut nobody tells it. Of
-such a step only the endings would be known, which is a selection by outcome: it is not used at all, not even where it is
-known. So episodes may be cut without a next state at one step alone, the last one of the longest, as a time limit does.
+Without a column of next states, the next state of a line is the state of the next line. If an episode was truncated, the
+next state of its last step is then unknown. Using that step only in episodes in which its outcome is known, such as those
+that terminate there, would be a selection by outcome. So that step is used in no episode. Therefore, without next states,
+episodes may be truncated only at one step, the last step of the longest episode, as by a time limit.
 
-Ten million lines take half a minute, because they stay in DuckDB: labels become numbers, and lines become counts, before
-Python sees them.
+Reading ten million lines takes half a minute, since DuckDB converts labels to numbers and lines to counts before the data
+become Python objects.
 
 Nothing is guessed about the data (see ``entropic_bpi.sources.logs.tables``), and labels that could only be compared after
 rounding are refused.
@@ -45,27 +46,27 @@ from entropic_bpi.sources.successors import in_numbers
 from entropic_bpi.tools.checks import check_integer, check_list
 from entropic_bpi.tools.text import shown
 
-# The first line with an amount that is not between two numbers.
+# Selects the first line with an amount that is not between two numbers.
 _OUTSIDE = "SELECT line, paid FROM ({}) WHERE NOT paid BETWEEN '{!r}'::DOUBLE AND '{!r}'::DOUBLE ORDER BY line LIMIT 1"
 
 
 class Log(ImportedLog):
-    """A log of episodes, checked; made by ``Log.read`` or ``Log.from_minari``.
+    """A checked log of episodes; created by ``Log.read``, ``Log.from_minari`` and similar methods.
 
     Attributes
     ----------
     states, actions : tuple
         The labels that were seen or listed; their positions are the numbers in counts and policies.
     declared : AllStates or None
-        Which states exist, if it was declared for ``read``.
+        The declaration of all states, if ``read`` was given one.
     episodes, lines : int
         Number of episodes and of lines.
     longest : int
-        Steps of the longest episode.
+        Number of steps of the longest episode.
     unused : int
-        Lines of the last step, if the state after it is unknown for some of them: they are not used.
+        Number of lines of the last step, which are not used if the state after it is unknown for some of them.
     excluded : str or None
-        The condition of ``exclude``.
+        The condition of ``exclude``, with the number of episodes that it excluded.
     name : str
         Name of the file, or the type of the data.
 
@@ -100,43 +101,43 @@ class Log(ImportedLog):
         exclude: str | None = None,
         query: str | None = None,
     ) -> Log:
-        """Read a log; whatever contradicts it is an error that names the line.
+        """Read a log. Invalid or inconsistent data are an error that names the line.
 
         Parameters
         ----------
         data : path or table
             A local CSV, Parquet or JSON-lines file (or several, as ``"logs/*.parquet"``; CSV and JSON may be ``.gz``), a
             folder of Parquet files, a frame of pandas, polars or any library with Arrow's protocol, a dictionary of arrays
-            or lists with one axis, a list of dictionaries, or a structured NumPy array. A CSV file is UTF-8, separates by
-            commas, quotes by ``"`` (doubled inside quotes), and names the columns in its first line. Empty lines and
-            spaces beside quotes are ignored, and an empty value is a missing one; no other line is skipped.
+            or lists with one axis, a list of dictionaries, or a structured NumPy array. A CSV file must be UTF-8 with
+            commas as separators, ``"`` as quotes (doubled inside quotes), and the names of the columns in its first line.
+            Empty lines and spaces beside quotes are ignored, and an empty value is a missing one; no other line is skipped.
         episode, step, state, action, reward : str
             The columns. Steps count 0, 1, 2, … in each episode; the order of the lines does not matter. Labels of
             episodes, states and actions may have any type; in a CSV file they are integers if all of them are written as
             integers, and text otherwise. Labels that can only be compared after rounding are refused.
-            ``state`` may be a list of columns, which together are the state: a tuple.
+            ``state`` may be a list of columns; each state is then a tuple.
         order_by : str, instead of ``step``
-            A column of numbers or times by which the steps of each episode are ordered. Two equal ones are an error.
+            A column of numbers or times that orders the steps of each episode. Equal values in an episode are an error.
         next_state : str or list of str, optional
-            The column with the state after the step. Without it, it is the state of the episode's next line.
+            The column with the state after the step. The default is the state of the episode's next line.
         terminated, truncated : str, optional
-            Columns that are true where an episode ended by itself, and where it was cut. ``truncated=True``: every
-            episode that did not terminate was cut. An episode whose end is not told in one of these ways is an error, and
-            so is one that was cut earlier than others in a log without ``next_state``: see the module.
+            Columns that are true where an episode terminated, and where it was truncated. ``truncated=True`` means that
+            every episode that did not terminate was truncated. Every episode must end in one of these ways. In a log
+            without ``next_state``, an episode must not be truncated earlier than others: see the module.
         states : iterable or "seen", optional
-            All states that exist, in the order in which they are numbered; or ``"seen"``, by which you declare that those
-            of the log are all there are. A certificate needs ``states`` or ``max_states``, here or for
-            :func:`entropic_bpi.certify`: a state that is rare may not be in the log, and no data can tell.
+            All existing states, in the order of their numbers; or ``"seen"``, which declares that no others exist than
+            those of the log. A certificate needs ``states`` or ``max_states``, here or in :func:`entropic_bpi.certify`,
+            since a rare state may be missing from the log.
         actions : iterable, optional
-            All actions that may be taken, in the order in which they are numbered. Default: those of the log.
+            All possible actions, in the order of their numbers. The default is the actions of the log.
         max_states : int, optional
-            How many states there are at most, those of the log included, if they cannot be listed.
+            Upper bound on the number of states, including those of the log, if they cannot be listed.
         exclude : str, optional
-            Leave out the episodes that have a line with this condition, in SQL on the columns of the data. The
-            certificate states the assumption that this was not because of what happened in them.
+            Exclude the episodes that have a line with this condition, in SQL on the columns of the data. The certificate
+            states the assumption that no episode was excluded because of its outcome.
         query : str, optional
             Read the result of this SELECT statement over the table ``data`` instead of the data itself, in DuckDB's SQL.
-            It can read nothing else, neither files nor the network. The values of a CSV file are text there.
+            It cannot read files or the network. The values of a CSV file are text there.
 
         Examples
         --------
@@ -150,7 +151,7 @@ class Log(ImportedLog):
         >>> log.episodes, log.states, log.actions
         (2, ('boat', 'shore'), ('row', 'wait'))
 
-        Some lines of it, and columns under other names:
+        A query can select lines and rename columns:
 
         >>> query = "SELECT * EXCLUDE (paid), 10 * paid AS cents FROM data WHERE episode = 0"
         >>> log = eb.Log.read(table, episode="episode", step="t", state="where", action="did", reward="cents",
@@ -180,12 +181,12 @@ class Log(ImportedLog):
         return log
 
     def all_states(self, states: Any = None, max_states: int | None = None) -> AllStates:
-        """Return which states exist, as declared here or for ``read``.
+        """Return the declaration of all states, as given here or to ``read``.
 
         Parameters
         ----------
         states : sequence or "seen", optional
-            All states.
+            All existing states, or ``"seen"`` if there are no others than those of the log.
         max_states : int, optional
             Upper bound on the number of states.
 
@@ -210,7 +211,7 @@ class Log(ImportedLog):
         True
         """
         if states is not None and max_states is not None:
-            raise InvalidProblemError("give states= or max_states=, not both: all states, or how many there may be")
+            raise InvalidProblemError("give states= or max_states=, not both: all states, or an upper bound")
         if max_states is not None:
             return AllStates(self.states, check_integer("max_states", max_states))
         if isinstance(states, str) and states == SEEN:
@@ -219,31 +220,31 @@ class Log(ImportedLog):
             return AllStates(self._check_listed(states))
         if self.declared is None:
             raise InvalidProblemError(
-                f"states seen in {self.name}: {len(self.states)}. Nothing says whether there are others: give one of "
-                "states=[…] (--states A,B,…): all states that exist; max_states=M (--max-states M): there are at most M; "
-                "states='seen' (--states seen): you declare that those of the log are all there are"
+                f"{self.name} has {len(self.states)} states, but other states may exist: give one of "
+                "states=[…] (--states A,B,…), all existing states; max_states=M (--max-states M), an upper bound on their "
+                "number; or states='seen' (--states seen), which declares that no other states exist"
             )
         return self.declared
 
     def _check_listed(self, states: Any) -> tuple[Any, ...]:
-        """Declared labels; those of the log must be among them."""
+        """Return the declared labels; raise an error if a state of the log is not among them."""
         labels = tuple(map(hashable, check_list("states", states)))
         if len(set(map(str, labels))) < len(labels):
-            raise InvalidProblemError(f"states must be different, also as they are written; got {shown(states)}")
+            raise InvalidProblemError(f"states must be distinct, also when written as text; got {shown(states)}")
         for label, number in zip(self.states, AllStates(labels).numbers(self.states), strict=True):
             if number < 0:
                 raise InvalidProblemError(f"state {shown(label)} of {self.name} is not among the declared states")
         return labels
 
     def problem(self, states: AllStates, *, eps: float, delta: float, risk: Risk, **declared: Any) -> Problem:
-        """Return the problem that the log is about, a black box: the states, and what is declared as for an environment.
+        """Return the identification problem of the log, with the declarations of a black box.
 
         Parameters
         ----------
         states : AllStates
-            Which states exist.
+            The declaration of all states.
         eps, delta : float
-            Accuracy, and the probability with which the claim may fail.
+            Accuracy, and the probability of failure.
         risk : Entropic or EVaR
             The risk measure.
         **declared
@@ -276,7 +277,7 @@ class Log(ImportedLog):
             raise InvalidProblemError(f"max_states must be at least {len(names)}, those of the log; got {max_states}")
         given = in_numbers(given, *spaces, played=False)
         others = tuple(map(unseen, range(len(names), max_states or 0)))
-        while set(others) & set(names):  # a label of the log may look like one of them
+        while set(others) & set(names):  # a label of the log may be equal to one of them
             others = tuple(f"#{other}" for other in others)
         names += others
         return Problem.black_box(
@@ -292,25 +293,22 @@ class Log(ImportedLog):
         )
 
     def project(self, problem: Problem, numbers: Sequence[Iterable[int]], *, playing: bool) -> Projection:
-        """Return the data of the log for a black box, in which its states and actions have these numbers.
-
-        ``playing``: it is played on. Played episodes have ``horizon`` steps, whose next states are all seen; those of the
-        log are then cut to that.
+        """Return the data of the log for a problem in which its states and actions have other numbers.
 
         Parameters
         ----------
         problem : Problem
             The problem.
         numbers : sequence of two iterables of int
-            The numbers of states and actions.
+            The numbers of states and actions in the problem.
         playing : bool
             Whether more episodes are played. These have ``horizon`` steps with known next states; the episodes of the log
-            are then cut to that.
+            are then shortened to ``horizon`` steps.
 
         Returns
         -------
         Projection
-            The counts, and what the tests of the assumptions use.
+            The data: counts, and the input of the tests of the assumptions.
 
         Examples
         --------
@@ -331,7 +329,7 @@ class Log(ImportedLog):
         return Projection(problem, self, state, action, horizon, last_ends=not (playing or problem.stationary))
 
     def _refuse_forbidden(self, problem: Problem, states: list[int], actions: list[int]) -> None:
-        """Name the first line whose action is forbidden; steps beyond the horizon have the masks of the last."""
+        """Raise an error for the first line whose action is forbidden; steps beyond the horizon have the last mask."""
         if problem.allowed is None:
             return
         query = "SELECT step, state, action, min(line) AS line FROM log GROUP BY step, state, action ORDER BY line"
@@ -341,7 +339,7 @@ class Log(ImportedLog):
                 raise InvalidProblemError(f"line {line} of {self.name}: {place} is forbidden by allowed=")
 
     def _refuse_amounts(self, problem: Problem) -> None:
-        """Name the first line whose reward, or with which the return, is not in the declared range."""
+        """Raise an error for the first line with a reward, or for an episode with a return, outside its declared range."""
         if problem.reward is None:
             low, high = problem.declared_range
             for line, reward in self._fetch(_OUTSIDE.format("SELECT line, reward AS paid FROM log", low, high)):

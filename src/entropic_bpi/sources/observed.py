@@ -1,7 +1,7 @@
-"""Play an environment for a few seconds without any declaration, and record what was seen.
+"""Play an environment for a few seconds without declarations, and record the observations.
 
 A quarter of the episodes choose actions uniformly at random. The others go towards the state-action pairs that were tried
-least, along transitions that were seen.
+least, by transitions that were seen.
 """
 
 from __future__ import annotations
@@ -21,24 +21,26 @@ from entropic_bpi.sources.assumption_tests import BEFORE_THE_FIRST, Batch
 from entropic_bpi.sources.environment import Environment
 
 LONGEST_EPISODE = 1000
-"""Episodes are left after this many steps."""
+"""Episodes are stopped after this many steps."""
 ENDED, TRUNCATED, LEFT = "ended", "truncated", "left"
 _END = -1  # the next state of a step that terminates, until all states are numbered
-# A batch has this share of the episodes before it, and the least tried pairs are looked up again after this share of steps.
+# The size of a batch is this fraction of the number of episodes before it, at least _SHORTEST_BATCH. The least tried pairs
+# are determined again when the number of steps has grown by this fraction, at least by _SOONEST steps.
 _GROWTH, _SHORTEST_BATCH, _SOONEST = 0.1, 4, 200
-# The first episodes have a seed each, so that a start that depends on the seed is noticed; to seed takes time.
+# Only the first episodes are seeded, since seeding takes time: this shows whether the start depends on the seed.
 _SEEDED = 100
 
 
 @dataclass
 class Observed:
-    """What was seen of an environment.
+    """The observations of an environment.
 
     Attributes
     ----------
     states : list of str
-        Labels of the states, in the order of first sight.
+        Labels of the states, in the order in which they were first seen.
     n_actions : int
+        Number of actions.
     outcomes : dict
         For each pair (state, action), how often each (next state, reward) was seen; the next state ``len(states)`` is the
         end of the episode.
@@ -47,15 +49,20 @@ class Observed:
     lengths : Counter
         Episodes by their number of steps and how they stopped: ``"ended"``, ``"truncated"`` or ``"left"`` (before an end).
     batches : list of Batch
-        All steps, in the order of time.
+        All steps, in chronological order.
     masks : dict of set of bytes
-        For each state, the different action masks that came with it: 1 for each action that is allowed, and 0 for others.
+        For each state, the distinct action masks that came with it: 1 for each action that is allowed, and 0 for others.
     enforced : bool
         Whether the environment raises an error for actions that its mask forbids.
     steps : int
+        Number of steps.
     seconds : float
+        Duration of play.
     last_new : dict
-        The number of the step at which a ``"state"``, an ``"outcome"`` or a ``"reward"`` beyond those before was last seen.
+        The number of the step at which a new ``"state"`` or ``"outcome"``, or a ``"reward"`` outside the range before, was
+        last seen.
+    reward_range : (float, float)
+        Smallest and largest reward.
     """
 
     states: list[str]
@@ -76,7 +83,7 @@ class Observed:
         return self.lengths.total()
 
     def allowed(self, state: int) -> Sequence[int]:
-        """The actions that can be tried: all, unless the environment raises an error for those that it forbids."""
+        """Return the actions that can be tried: all, unless the environment raises errors for forbidden ones."""
         masks = self.masks.get(state) if self.enforced else None
         if masks is None:
             return range(self.n_actions)
@@ -84,13 +91,13 @@ class Observed:
 
     @cached_property
     def least_tried(self) -> int:
-        """How often the least tried action of any state was tried."""
+        """The number of tries of the state-action pair that was tried least."""
         tries = {pair: outcomes.total() for pair, outcomes in self.outcomes.items()}
         return min(tries.get((s, a), 0) for s in range(len(self.states)) for a in self.allowed(s))
 
 
 def observe(environment: Environment, *, seconds: float, episodes: int | None, seed: int) -> Observed:
-    """Play for so many seconds, or episodes if these are fewer.
+    """Play for this number of ``seconds``, or of ``episodes`` if these take less time, and return the observations.
 
     Raises
     ------
@@ -109,7 +116,7 @@ def observe(environment: Environment, *, seconds: float, episodes: int | None, s
 
 
 def _number_the_end(seen: Observed) -> None:
-    """Give the end of an episode the number after the last state."""
+    """Replace the provisional number of the end of an episode by the number after the last state."""
     end = len(seen.states)
     for pair, outcomes in seen.outcomes.items():
         seen.outcomes[pair] = Counter({(end if y == _END else y, r): n for (y, r), n in outcomes.items()})
@@ -120,7 +127,7 @@ def _number_the_end(seen: Observed) -> None:
 
 @dataclass
 class _Walk:
-    """One episode on its way."""
+    """An episode that is being played."""
 
     state: int
     previous: int = BEFORE_THE_FIRST
@@ -130,7 +137,7 @@ class _Walk:
 
 
 class _Tour:
-    """Plays, counts, and knows the way to what was tried least."""
+    """Plays an environment, counts, and computes for each state the action towards the pairs that were tried least."""
 
     def __init__(self, environment: Environment, seed: int, deadline: float) -> None:
         self.environment, self.deadline = environment, deadline
@@ -141,7 +148,7 @@ class _Tour:
         self.rarely, self.look_again = 0, 0
 
     def play(self, episodes: int) -> None:
-        """Play a batch, a quarter of it at random."""
+        """Play a batch; a quarter of its episodes choose actions at random."""
         seen, batch, done = self.seen, Batch(Counter(), Counter(), Counter()), 0
         while done < episodes and (time.perf_counter() < self.deadline or not seen.episodes):
             for walk in self._episode(batch, directed=done % 4 > 0):
@@ -151,7 +158,7 @@ class _Tour:
         seen.batches.append(batch)
 
     def _episode(self, batch: Batch, directed: bool) -> list[_Walk]:
-        """One episode of each copy; the last step is left out if it was refused because a mask forbids the action."""
+        """Play one episode of each copy; a last step that raised an error for a forbidden action is not counted."""
         seed = int(self.rng.integers(2**31)) if self.seen.episodes < _SEEDED else None
         observations, info = self.environment.reset(seed)
         walks = [_Walk(self.environment.states.index(observation)) for observation in observations]
@@ -180,10 +187,10 @@ class _Tour:
         return walks
 
     def _count(self, state: int, action: int, following: int, reward: float) -> None:
-        seen, found = self.seen, len(self.tries)
+        seen, n_known = self.seen, len(self.tries)
         seen.steps += 1
-        if max(state, following) >= found:
-            self.tries += [[0] * seen.n_actions for _ in range(max(state, following) + 1 - found)]
+        if max(state, following) >= n_known:
+            self.tries += [[0] * seen.n_actions for _ in range(max(state, following) + 1 - n_known)]
             seen.last_new["state"], seen.states = seen.steps, self.environment.states.found  # type: ignore[union-attr]
         self.tries[state][action] += 1
         outcomes = seen.outcomes.setdefault((state, action), Counter())
@@ -199,8 +206,8 @@ class _Tour:
         return any(not all(mask[a] for mask in known) for known, a in zip(masks, actions, strict=True))
 
     def _choose(self, state: int, directed: bool) -> int:
-        """An action at random or, if directed, the least tried one or one that leads to what was tried less."""
-        if state < 0:  # the episode has ended, those of other copies have not
+        """Return a random action or, if ``directed``, the least tried one or one that leads to less tried pairs."""
+        if state < 0:  # the episode of this copy has ended, but not those of all copies
             return 0
         actions = self.seen.allowed(state)
         if directed and state < len(self.tries):
@@ -211,7 +218,7 @@ class _Tour:
         return actions[int(self.rng.integers(len(actions)))]
 
     def _look(self) -> None:
-        """Find, for each state, the action that leads towards the pairs that were tried least."""
+        """Compute, for each state, the action that leads towards the pairs that were tried least."""
         seen = self.seen
         self.look_again = seen.steps + max(_SOONEST, int(_GROWTH * seen.steps))
         least = [min(self.tries[s][a] for a in seen.allowed(s)) for s in range(len(self.tries))]
@@ -241,15 +248,15 @@ class _Tour:
     def _step(self, actions: list[int]) -> list[tuple[int, float, bool, bool]]:
         environment = self.environment
         answers, info = environment.step(actions)
-        found = [
+        numbered = [
             (_END if ended else environment.states.index(observation), environment.paid(reward), ended, cut)
             for observation, reward, ended, cut in answers
         ]
-        self._note_masks([state for state, *_ in found], info)
-        return found
+        self._note_masks([state for state, *_ in numbered], info)
+        return numbered
 
     def _note_masks(self, states: list[int], info: Any) -> None:
-        """Record the masks that ``info`` has."""
+        """Record the masks in ``info``."""
         for state, mask in zip(states, self.environment.masks(info), strict=False):
             if mask is not None and state >= 0 and np.size(mask) == self.seen.n_actions:
                 self.seen.masks.setdefault(state, set()).add(np.asarray(mask, dtype=bool).tobytes())

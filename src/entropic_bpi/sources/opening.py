@@ -1,4 +1,4 @@
-"""Open what a word or a problem file names: a model to simulate, an environment to play, or a log."""
+"""Open the source that a string or a problem file names: a model to simulate, an environment to play, or a log."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ _LOGS = (".csv", ".gz", ".parquet", ".pq", ".jsonl", ".ndjson")
 
 
 def as_problem_file(source: Any) -> ProblemFile | None:
-    """Return the problem file that ``source`` is, or is the path of; None if it is anything else."""
+    """Return ``source`` if it is a problem file, the file if it is the path of one, and None for any other object."""
     if isinstance(source, ProblemFile):
         return source
     return ProblemFile.read(source) if isinstance(source, (str, Path)) and Path(source).suffix == SUFFIX else None
 
 
 def open_problem(source: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any], tuple[str, ...]]:
-    """Return the source of a run and its arguments: of a problem file, what it names and, unless ``given``, declares.
+    """Return the source and the arguments of a run, and the accepted declarations, if ``source`` is a problem file.
 
-    The third value are the declarations of the file that were accepted all at once, except those that are given. Any other
-    source and its arguments are returned as they are.
+    The source is the one that the file names. The arguments are those ``given`` and, for others, the declarations of the
+    file. The accepted declarations are those of ``ProblemFile.accepted`` that are not given. Any other source and its
+    arguments are returned unchanged.
     """
     file = as_problem_file(source)
     if file is None:
         return source, dict(given), ()
     word, arguments = file.named_source, file.arguments(given)
     accepted = tuple(name for name in file.accepted if given.get(name) is None)
-    if Path(word).suffix not in _LOGS or not file.params:  # without columns it is a model
+    if Path(word).suffix not in _LOGS or not file.params:  # a .csv file without parameters is a model
         return *open_word(word, arguments, file.params, file.folder), accepted
     try:
         return Log.read(str(file.folder / word), **file.params), arguments, accepted
@@ -44,9 +45,9 @@ def open_problem(source: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, 
 def open_word(
     word: str, arguments: Mapping[str, Any], params: Mapping[str, Any], folder: str | Path = "."
 ) -> tuple[Any, dict[str, Any]]:
-    """Return the model to simulate or, where a range of rewards is declared, the environment to play; and the arguments.
+    """Return the model to simulate or, if rewards or their range are declared, the environment to play; and the arguments.
 
-    Transitions of environments and of discounted models are the same at every step unless the arguments say otherwise.
+    The argument ``stationary`` is True by default for environments and for discounted models, and otherwise False.
     """
     played = any(arguments.get(name) is not None for name in ("reward_range", "reward"))
     if played and not is_environment(word):

@@ -1,11 +1,11 @@
 r"""Episodes of a simulated :class:`~entropic_bpi.model.mdp.FiniteMDP`, one at a time or many at once.
 
-The behaviour to play is a ``Behaviour``: follow ``lead`` until the first place where ``turn`` names an action, play
-it, and follow ``greedy`` from there on; or follow ``greedy`` from the start. The only memory is that one bit.
+Episodes follow a :class:`~entropic_bpi.types.Behaviour`: ``lead`` until the first step and state at which ``switch_action``
+is not -1, then that action, then ``greedy``; or ``greedy`` from the start. Its only memory is whether the lead continues.
 
-**Many at once.** The visitors of a state at a step go to their next states independently, so the numbers that go to
-each are multinomial. Splitting the visitors step by step therefore draws the counts of :math:`m` independent episodes
-*exactly in law* at a cost that does not depend on :math:`m`.
+**Many at once.** The episodes that are in the same state at a step go to their next states independently, so the numbers of
+episodes in each next state are multinomial. Drawing these numbers step by step therefore draws the counts of :math:`m`
+independent episodes *exactly in law*, at a cost that hardly depends on :math:`m`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from entropic_bpi.types import Behaviour, Transitions
 
 @by_pointer
 class Kernel(NamedTuple):
-    """The true transitions as the compiled samplers read them; the last row is the start distribution.
+    """The true transitions, in the form that compiled samplers take; the last row is the start distribution.
 
-    ``shares`` are the probabilities of each successor given that none before it in the row was taken.
+    ``shares`` are the probabilities of each successor given that the next state is none of those before it in the row.
     """
 
     indptr: np.ndarray
@@ -38,7 +38,7 @@ class Kernel(NamedTuple):
 
 @inlined
 def choose_action(behaviour: Behaviour, leading: bool, h: int, s: int) -> tuple[int, bool]:
-    """The action at step ``h`` in state ``s``, and whether the lead still goes on."""
+    """Return the action at step ``h`` in state ``s``, and whether the lead continues."""
     if not leading:
         return behaviour.greedy[h, s], False
     if behaviour.switch_action[h, s] >= 0:
@@ -56,7 +56,7 @@ def kernel_row(kernel: Kernel, frame: Frame, h: int, s: int, a: int) -> int:
 
 @inlined
 def next_state(kernel: Kernel, source: int, left: float) -> int:
-    """Where a row of the kernel leads, by a number ``left`` that was drawn from [0, 1)."""
+    """Return the next state of a row of the kernel, given a number ``left`` that is uniform on [0, 1)."""
     j, last = kernel.indptr[source], kernel.indptr[source + 1] - 1
     while j < last:
         left -= kernel.probabilities[j]
@@ -70,7 +70,7 @@ def next_state(kernel: Kernel, source: int, left: float) -> int:
 def play_episode(
     kernel: Kernel, frame: Frame, behaviour: Behaviour, arrays: CountArrays, rng: np.random.Generator
 ) -> tuple[int, int]:
-    """Play one episode into the arrays; (-1, -1), or the row and successor that were declared impossible.
+    """Play one episode into the arrays; return (-1, -1), or a row and a successor that was declared impossible.
 
     The pool must have room for one episode.
     """
@@ -94,10 +94,10 @@ def _split_episodes(
     visitors: np.ndarray,
     flows: np.ndarray,
 ) -> int:
-    """Write the transitions of ``episodes`` episodes by multinomial splitting, per (step, mode, state); their number.
+    """Draw the transitions of ``episodes`` episodes by multinomial splitting; return their number.
 
-    ``flows`` gets rows, successors and times; ``visitors`` is zeroed scratch ``(2, 2, S)``: for this step and the next, the
-    visitors by mode and state.
+    Rows, successors and times are written to ``flows``. ``visitors`` is a zero-filled work array ``(2, 2, S)``: the number
+    of episodes by mode (leading or not) and state, at this step and at the next.
     """
     size = 0
     visitors[0, int(behaviour.leading), frame.start] = episodes
@@ -129,7 +129,7 @@ def _split_episodes(
 def _shares(indptr: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     rest, lengths = probabilities.copy(), np.diff(indptr)
     longer = np.flatnonzero(lengths > 1)
-    for back in range(2, int(lengths.max()) + 1):  # the probability of each successor and all behind it, from the last
+    for back in range(2, int(lengths.max()) + 1):  # sums of the probabilities from each successor to the last one
         at = indptr[longer + 1] - back
         rest[at] += rest[at + 1]
         longer = longer[lengths[longer] > back]
@@ -137,7 +137,7 @@ def _shares(indptr: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
 
 
 class Simulator:
-    """Draws transitions of ``mdp`` with ``rng``; the only part of a run that knows the probabilities."""
+    """Draws transitions of ``mdp`` with ``rng``; the only part of a run that has access to the probabilities."""
 
     def __init__(self, mdp: FiniteMDP, problem: Problem, rng: np.random.Generator) -> None:
         self.rng = rng
@@ -155,8 +155,8 @@ class Simulator:
         self.frame, self._widest = problem.frame, int(np.diff(indptr).max())
 
     def play(self, behaviour: Behaviour, episodes: int, into: Counts, round: int = 0) -> None:
-        """Play ``episodes`` episodes of one behaviour and add them to the counts; the generator knows the round."""
-        # Each transition moves an episode, and each is different.
+        """Play ``episodes`` episodes of one behaviour and add them to the counts; ``round`` is not used."""
+        # At each step, every transition has at least one episode, and its own mode, state and successor.
         most = self.frame.steps * min(episodes, 2 * self.frame.n_states * self._widest)
         flows, visitors = np.empty((3, most), dtype=np.int64), np.zeros((2, 2, self.frame.n_states), dtype=np.int64)
         size = _split_episodes(self.kernel, self.frame, behaviour, episodes, self.rng, visitors, flows)

@@ -1,11 +1,11 @@
-"""Observations and actions as numbers: the spaces of Gymnasium that are finite, and states that are found on the way.
+"""Numbers for observations and actions: finite spaces of Gymnasium, and states that are discovered during play.
 
 A finite space is ``Discrete``, ``MultiDiscrete``, ``MultiBinary``, a ``Box`` of integers, or a ``Tuple`` or ``Dict`` of
-finite spaces. Its elements are made of integers, each with a range of its own; read as the digits of one number (mixed
-radix, the last one turning fastest), they are the element's index.
+finite spaces. An element consists of integers, each with its own range. The index of an element is the number with these
+integers as digits (mixed radix, the last digit least significant).
 
-Any other observation can be a state too, if a bound on how many there are is declared: ``DiscoveredStates`` numbers them as
-they are first seen. What identifies an observation, then and in the certificate, is its ``label``.
+Any other observations can also be states, if an upper bound on their number is declared: ``DiscoveredStates`` numbers them
+in the order in which they are first seen. An observation is identified, also in the certificate, by its ``label``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ END_NAME = "end"
 """The name of the state that an episode goes to when it terminates."""
 
 _INTEGERS = (int, np.integer)
-_LARGEST_EXACT = 2**53  # floats beyond are not told apart from their neighbours by being whole
-_LONGEST_ARRAY = 32  # numbers of an array that a label spells out
-_SHOWN_PARTS = 3  # differences between two observations that a message lists
+_LARGEST_EXACT = 2**53  # larger floats are not written as integers, which a float cannot represent exactly
+_LONGEST_ARRAY = 32  # the largest number of elements of an array that a label lists
+_SHOWN_PARTS = 3  # the largest number of differences between two observations that a message lists
 
 
 # -- finite spaces ---------------------------------------------------------------------------------------------------
@@ -38,16 +38,16 @@ _SHOWN_PARTS = 3  # differences between two observations that a message lists
 
 @dataclass(frozen=True)
 class FiniteSpace:
-    """A finite space, whose elements are made of integers.
+    """A finite space, whose elements consist of integers.
 
     Attributes
     ----------
     digits : list of range
         The range of each integer.
     values : function
-        The integers of an element; of anything else other values, or an error.
+        Returns the integers of an element. For other objects, it returns other values or raises an exception.
     build : function
-        The element that takes its integers from an iterator, made anew each time.
+        Returns a new element, whose integers it takes from an iterator.
     """
 
     digits: list[range]
@@ -60,11 +60,11 @@ class FiniteSpace:
 
     @property
     def listable(self) -> bool:
-        """Whether there is room for a label of each element that spells it out."""
+        """Whether the elements can be listed, each with a label that contains all of its integers."""
         return self.size <= MOST_STATES and len(self.digits) <= _LONGEST_ARRAY
 
     def index(self, element: Any) -> int:
-        """The index of an element; -1 of anything else."""
+        """Return the index of an element, and -1 for any other object."""
         flat = 0
         try:
             for value, digit in zip(self.values(element), self.digits, strict=True):
@@ -95,7 +95,7 @@ class FiniteSpace:
 
 
 def finite(space: Any) -> FiniteSpace | None:
-    """The numbering of a space of Gymnasium, or None if it is not finite.
+    """Return the numbering of a space of Gymnasium, or None if it is not finite.
 
     Examples
     --------
@@ -117,22 +117,22 @@ def finite(space: Any) -> FiniteSpace | None:
     if isinstance(space, spaces.Tuple):
         return _product(range(len(space.spaces)), space.spaces, lambda _, parts: tuple(parts))
     if isinstance(space, spaces.Dict):
-        keys = sorted(space.spaces, key=label)  # the order of a label
+        keys = sorted(space.spaces, key=label)  # the order of the keys in a label
         return _product(keys, map(space.spaces.get, keys), lambda keys, parts: dict(zip(keys, parts, strict=True)))
     return None
 
 
 def listed(what: str, space: Any, remedy: str) -> FiniteSpace:
-    """Return the numbering of a space that is small enough to list its elements, or refuse it."""
+    """Return the numbering of a space; raise an error if its elements cannot be listed."""
     numbered = finite(space)
     if numbered is not None and numbered.listable:
         return numbered
-    size = "is not made of finitely many integers" if numbered is None else f"has {numbered}, too many to list them"
+    size = "does not consist of finitely many integers" if numbered is None else f"has {numbered}, too many to list"
     raise InvalidProblemError(f"the {what} space {shown(space)} {size}: {remedy}")
 
 
 def _one(element: Any) -> Iterable[Any]:
-    """A single number, which some environments put into an array or a tuple."""
+    """Return the single number of an element, which some environments put into an array or a tuple."""
     return (element,) if isinstance(element, _INTEGERS) or np.ndim(element) == 0 else element
 
 
@@ -154,7 +154,7 @@ def _array_of(space: Any, low: np.ndarray, high: np.ndarray) -> FiniteSpace:
 
 
 def _product(keys: Any, spaces: Iterable[Any], join: Callable[[Any, list[Any]], Any]) -> FiniteSpace | None:
-    """Spaces side by side: the part of an element that belongs to each is under its key."""
+    """Return the product of spaces; an element has one part for each space, under its key. None if one is not finite."""
     known = [part for part in map(finite, spaces) if part is not None]
     if len(known) < len(keys):
         return None
@@ -170,16 +170,16 @@ def _product(keys: Any, spaces: Iterable[Any], join: Callable[[Any, list[Any]], 
     return FiniteSpace([digit for part in known for digit in part.digits], values, build)
 
 
-# -- states that are found on the way --------------------------------------------------------------------------------
+# -- states that are discovered during play --------------------------------------------------------------------------
 
 
 class DiscoveredStates:
-    """At most ``most`` states, numbered as they are first seen.
+    """At most ``most`` states, numbered in the order in which they are first seen.
 
     Attributes
     ----------
     names : list of str
-        The labels of the states found so far, in order; :func:`unseen` ones for the rest; and :data:`END_NAME`.
+        The labels of the states found so far, in order; :func:`unseen` names for the rest; and :data:`END_NAME`.
     """
 
     def __init__(self, most: int) -> None:
@@ -194,9 +194,9 @@ class DiscoveredStates:
         return list(self._number)
 
     def restore(self, labels: Iterable[str]) -> None:
-        """Number these first, as in the run that found them."""
+        """Give the states with these labels the next numbers, as in the run that discovered them."""
         for text in labels:
-            if text not in self._number:  # a declared first state is numbered already
+            if text not in self._number:  # a declared first state has a number already
                 self._enter(text)
 
     def index(self, observation: Any) -> int:
@@ -212,13 +212,13 @@ class DiscoveredStates:
             differs = f" It differs from the one found before it in {parts}." if parts else ""
             raise InvalidProblemError(
                 f"there are more than max_states = {self.size} different observations; one more is {text}.{differs} "
-                "Declare a larger max_states, in another run, or leave parts out of the observation that do not matter"
+                "Declare a larger max_states in a new run, or remove irrelevant parts from the observation"
             )
         self._number[text], self.names[number], self._last = number, text, observation
 
 
 def differing_parts(one: Any, other: Any, where: str = "observation") -> Iterator[str]:
-    """The parts in which two observations differ, each with both values: keys, positions and elements of arrays.
+    """Yield the parts in which two observations differ, each with both values: keys, positions and elements of arrays.
 
     Examples
     --------
@@ -240,16 +240,16 @@ def differing_parts(one: Any, other: Any, where: str = "observation") -> Iterato
 
 
 def unseen(number: int) -> str:
-    """The name of a state that was not found yet. No label begins like this."""
+    """Return the name of a state that was not discovered yet. No label begins with ``#``."""
     return f"#{number}"
 
 
 def label(observation: Any, foreign: dict[str, Any] | None = None) -> str:
-    """A text that is the same for equal observations, in every process, and differs for different ones.
+    """Return a text that is the same for equal observations, in every process, and differs for different ones.
 
-    Numbers are written by their value, whatever their type; arrays and lists like tuples. A long array is named by its type,
-    shape and SHA-256. An object of any other class is written by its ``repr``; ``foreign`` remembers these, so that two that
-    differ and read the same are noticed.
+    Numbers are written by their value, independently of their type; arrays and lists are written like tuples. The label of a
+    long array is its type, shape and SHA-256 digest. For an object of any other class it is its ``repr``; ``foreign`` stores
+    these objects, so that different objects with the same ``repr`` are an error.
 
     Examples
     --------
@@ -287,12 +287,12 @@ def _label_of_object(observation: Any, foreign: dict[str, Any] | None) -> str:
     text = f"{type(observation).__qualname__} {repr(observation)!a}"
     if " at 0x" in text:
         raise InvalidProblemError(
-            f"an observation is {shown(observation)}, whose text says where it is in memory and not what it is: "
-            "return a number, a string, an array, or a tuple or dict of these, or give its class a __repr__"
+            f"an observation is {shown(observation)}, whose repr contains its address in memory instead of its value: "
+            "return a number, a string, an array, or a tuple or dict of these, or define __repr__ in its class"
         )
     if foreign is not None and foreign.setdefault(text, observation) != observation:
         raise InvalidProblemError(
-            f"two different observations are both written {shown(observation)}: give their class a __repr__ that tells "
-            "them apart"
+            f"two different observations have the same repr {shown(observation)}: define a __repr__ in their class that "
+            "distinguishes them"
         )
     return text

@@ -1,8 +1,7 @@
-"""The declarations of an environment or a log in numbers of its states and actions.
+"""Conversion of the declarations of an environment or a log to numbers of states and actions.
 
-In functions and tables, states and actions are what they are in the source: elements of the spaces of an environment, labels
-of a log. :data:`END` stands for the end of the episode. Whatever is listed as a successor comes with one reward; if several
-are possible, it is listed so many times.
+In functions and tables of the user, states and actions are elements of the spaces of an environment, or labels of a log.
+:data:`END` is the end of the episode. A state is listed as a successor once for each of its possible rewards.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from entropic_bpi.tools.text import shown
 def in_numbers(
     given: Declarations, states: FiniteSpace | DiscoveredStates, actions: FiniteSpace, *, played: bool
 ) -> Declarations:
-    """Return what is declared about the states and actions in numbers; ``played``: there is an ``info``, as of no log."""
+    """Return the declarations with states and actions by number; ``played`` is False for a log, which has no ``info``."""
     given.check_combinations()
     offered = isinstance(given.allowed, str) and given.allowed == INFO
     if offered and not played:
-        raise InvalidProblemError("allowed='info' is for environments; of a log give an array or a function")
+        raise InvalidProblemError("allowed='info' is for environments; for a log give an array or a function")
     if given.max_states is not None or not isinstance(states, FiniteSpace):
         for name, instead in (("successors", "declare max_successors"), ("allowed", "use allowed='info'")):
             if getattr(given, name) is not None and not (name == "allowed" and offered):
-                raise InvalidProblemError(f"{name} needs states that are listed beforehand, not max_states: {instead}")
+                raise InvalidProblemError(f"{name} needs states that are listed in advance, not max_states: {instead}")
     else:
         if given.successors is not None:
             fixed = given.reward_law in (None, "fixed")
@@ -50,15 +49,15 @@ def in_numbers(
             masks = masks_of(given.allowed, given.horizon or 0, states.elements(), actions.size, actions.index, extra=1)
             given = replace(given, allowed=masks)
     if offered:
-        everything = np.ones((1, states.size + 1, actions.size), dtype=np.int64)  # allowed as long as nothing was seen
+        everything = np.ones((1, states.size + 1, actions.size), dtype=np.int64)  # allowed until the mask is seen
         given = replace(given, allowed=Masks(everything, True))
     return replace(given, start=numbered_starts(given.start, states.index))
 
 
 def declared_rows(states: FiniteSpace, actions: FiniteSpace, successors: Any, *, repeated: bool) -> Compressed:
-    """Declared successors as compressed rows ``(indptr, indices)`` over the pairs (s, a); the last state is the end.
+    """Return declared successors as compressed rows ``(indptr, indices)`` over the pairs (s, a); the last state is the end.
 
-    ``repeated``: a state that is listed twice may come with two rewards; otherwise it counts once.
+    If ``repeated``, a state that is listed twice is two successors, with different rewards; otherwise it is one.
     """
     if not isinstance(successors, Mapping) and not callable(successors):
         shape = (states.size, actions.size, states.size + 1)
@@ -70,39 +69,39 @@ def declared_rows(states: FiniteSpace, actions: FiniteSpace, successors: Any, *,
         return rows_of_mask(successors, shape, expected)
     entries: dict[tuple[int, ...], Any] = {}
     if isinstance(successors, Mapping):
-        number = states.index, actions.index
-        entries = {key_in_numbers("successors", key, *number): value for key, value in successors.items()}
+        index = states.index, actions.index
+        entries = {key_in_numbers("successors", key, *index): value for key, value in successors.items()}
     rows: list[list[int]] = []
     for pair in np.ndindex(states.size, actions.size):
         s, a = states.element(pair[0]), actions.element(pair[1])
         if isinstance(successors, Mapping) and pair not in entries:
             raise InvalidProblemError(
-                f"successors lacks ({shown(s)}, {shown(a)}): list what may follow every state and action, or give a function"
+                f"successors has no entry for ({shown(s)}, {shown(a)}): list every state and action, or give a function"
             )
         following = entries[pair] if pair in entries else ask("successors", successors, s, a)
-        found = _numbered(states, following, f"the successors of state {shown(s)}, action {shown(a)}")
-        rows.append(sorted(found if repeated else set(found)))
+        numbers = _numbered(states, following, f"the successors of state {shown(s)}, action {shown(a)}")
+        rows.append(sorted(numbers if repeated else set(numbers)))
     return np.cumsum([0, *map(len, rows)]), np.array([y for row in rows for y in row], dtype=np.int64)
 
 
 def _numbered(states: FiniteSpace, following: Any, where: str) -> list[int]:
-    """The numbers of the states that may follow."""
+    """Return the numbers of declared successors."""
     if isinstance(following, (str, bytes)) or not isinstance(following, Iterable):
         raise InvalidProblemError(f"{where} must be a list of states, got {shown(following)}")
-    found = []
+    numbers = []
     for y in following:
-        found.append(index_or_end(states)(y))
-        if found[-1] < 0:
+        numbers.append(index_or_end(states)(y))
+        if numbers[-1] < 0:
             raise InvalidProblemError(f"{where} must be elements of the observation space or END, got {shown(y)}")
-    if not found:
-        raise InvalidProblemError(f"{where} are none: name what may follow, END for the end of the episode")
-    return found
+    if not numbers:
+        raise InvalidProblemError(f"{where} are empty: list the possible next states, END for the end of the episode")
+    return numbers
 
 
 def _with_noise(states: FiniteSpace, actions: FiniteSpace, given: Declarations, played: bool) -> Declarations:
-    """Return the declarations with the noise in numbers of states; the range of rewards follows from the outcomes."""
+    """Return the declarations with the noise by numbers of states, and with the range of rewards of its outcomes."""
     if not isinstance(given.noise, Noise):
-        raise InvalidProblemError("noise='model' is for models made by FiniteMDP.from_noise; give an eb.Noise")
+        raise InvalidProblemError("noise='model' is for models built by FiniteMDP.from_noise; give an eb.Noise")
     observed = given.noise.observed is not None
     if observed and not played:
         raise InvalidProblemError("observed= of noise needs the info of an environment that is played; a log has none")
@@ -112,7 +111,7 @@ def _with_noise(states: FiniteSpace, actions: FiniteSpace, given: Declarations, 
     rows, paid = (parts.rows[0][: states.size * many + 1], parts.rows[1][:last]), parts.rewards[:last]
     known = paid[~np.isnan(paid)]
     if given.reward_range is None and len(known) < len(paid):
-        raise InvalidProblemError("outcomes without a reward need reward_range=(low, high), where it must lie")
+        raise InvalidProblemError("outcomes without a reward need reward_range=(low, high), the range of rewards")
     low, high = given.reward_range or (float(known.min()), float(known.max()))
     if len(known) and not low <= known.min() <= known.max() <= high:
         raise InvalidProblemError(f"noise pays {known.min():g} to {known.max():g}, outside reward_range {(low, high)}")
@@ -122,7 +121,7 @@ def _with_noise(states: FiniteSpace, actions: FiniteSpace, given: Declarations, 
         s, a = divmod(int(owner[i]) // (states.size + 1), many)
         raise InvalidProblemError(
             f"two labels at state {shown(states.element(s))}, action {shown(actions.element(a))} lead to one state with "
-            f"the rewards {paid[i]} and {paid[i + 1]}, which cannot be told apart"
+            f"the rewards {paid[i]} and {paid[i + 1]}, which are too close together to be distinguished"
         )
     mechanics = parts.mechanics._replace(observed=observed)
     return replace(given, noise=Partitioned(mechanics, rows, paid), reward_range=(low, high))

@@ -1,1 +1,1 @@
-"""Tools without a word of the domain: checks of arguments, texts, files, interrupts."""
+"""General tools, independent of MDPs: checks of arguments, texts, files, interrupts."""

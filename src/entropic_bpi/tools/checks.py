@@ -1,4 +1,4 @@
-"""Argument checks shared by the public functions; each names what was given and what was expected."""
+"""Argument checks shared by the public functions. The message of each error says what was given and what was expected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LARGEST_INTEGER = 2**63 - 1
 _LARGEST_EXPONENT = 1e300
 LARGEST_REACH = 600.0
-# What a certificate can state, and the verifier, which has limits of its own, accepts.
+# The largest numbers that a certificate can state. The verifier has its own limits, which allow these numbers.
 LARGEST_REAL = 1e300
 LARGEST_COUNT = 2**53  # beyond, integers are not exact as floats
 
@@ -62,7 +62,7 @@ def check_range(name: str, value: Any) -> tuple[float, float]:
 
 
 def check_integer(name: str, value: Any, *, at_least: int = 1, at_most: float = _LARGEST_INTEGER) -> int:
-    """Return ``value`` as an int of at least ``at_least`` and at most ``at_most``, which fits 64 bits by default."""
+    """Return ``value`` as an int from ``at_least`` to ``at_most``; by default, the result fits into 64 bits."""
     _require(isinstance(value, Integral) and not isinstance(value, bool), name, "be an integer", value)
     _require(value >= at_least, name, f"be at least {at_least}", value)
     most = "below 2**63" if at_most == _LARGEST_INTEGER else f"at most {at_most}"
@@ -71,23 +71,23 @@ def check_integer(name: str, value: Any, *, at_least: int = 1, at_most: float = 
 
 
 def check_seed(name: str, value: Any) -> int:
-    """Return ``value`` as a seed: an integer of at least 0, of any size."""
+    """Return ``value`` as a seed: a non-negative integer of any size."""
     return check_integer(name, value, at_least=0, at_most=math.inf)
 
 
 def check_exponent(beta: float, reach: float) -> None:
-    """Refuse a ``beta`` whose product with values as large as ``reach`` leaves the range of doubles."""
+    """Raise an error if the product of ``beta`` and ``reach``, the largest value, could overflow."""
     if not abs(beta) * reach <= _LARGEST_EXPONENT:
         raise InvalidProblemError(f"|beta| times {reach:g} must be at most {_LARGEST_EXPONENT:g}, got beta = {beta:g}")
 
 
 def check_reach(beta: float, exponent: float, what: str) -> None:
-    """Refuse a ``beta`` that makes an exponent too large for a method's bounds."""
-    if exponent > LARGEST_REACH:
-        usable = 0.999 * LARGEST_REACH * abs(beta) / exponent  # so that what is printed, rounded, can be used
+    """Raise an error if ``exponent``, which is ``|beta|`` times ``what``, is too large for a method's bounds."""
+    if not exponent <= LARGEST_REACH:
+        usable = 0.999 * LARGEST_REACH * abs(beta) / exponent  # 0.999: the rounded number in the message is usable, too
         raise InvalidProblemError(
-            f"|beta| * {what} = {exponent:.4g} exceeds {LARGEST_REACH:g}, where the bounds leave double precision: the "
-            f"largest usable |beta| is {usable:.4g}"
+            f"|beta| * {what} = {exponent:.4g} exceeds {LARGEST_REACH:g}, beyond which the bounds overflow: the largest "
+            f"usable |beta| is {usable:.4g}"
         )
 
 
@@ -110,7 +110,7 @@ def check_device(name: str, device: Any) -> str:
 
 
 def check_list(name: str, value: Any) -> list[Any]:
-    """Return what ``value`` holds; a single word is not a list of its letters."""
+    """Return the elements of ``value`` as a list; a string is refused, not split into letters."""
     _require(isinstance(value, Iterable) and not isinstance(value, (str, bytes)), name, "be a list", value)
     return list(value)
 
@@ -141,14 +141,14 @@ def check_policy(policy: Any, horizon: int, n_states: int, n_actions: int) -> np
 
 
 def refuse_for(reasons: Mapping[str, Any], prefix: str = "") -> None:
-    """Raise for the first of several reasons that applies, with ``prefix`` before its words."""
+    """Raise an error for the first reason that applies; its message is ``prefix`` and the reason."""
     for words, applies in reasons.items():
         if applies:
             raise InvalidProblemError(f"{prefix}{words}")
 
 
 def check_memory(what: str, numbers: int) -> None:
-    """Refuse what takes at least so many numbers of 8 bytes if the machine has less memory, before any is allocated."""
+    """Raise an error if the machine has less memory than ``numbers`` numbers of 8 bytes. Nothing is allocated."""
     needed, there = 8 * numbers, machine_memory()
     if needed > there:
         raise InvalidProblemError(
@@ -157,7 +157,7 @@ def check_memory(what: str, numbers: int) -> None:
 
 
 def machine_memory() -> float:
-    """Bytes of memory; infinite where the system does not tell."""
+    """Return the memory of the machine in bytes; infinite if the system does not report it."""
     try:
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, OSError, ValueError):
@@ -165,12 +165,12 @@ def machine_memory() -> float:
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def ask(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a function of the user returns; an exception becomes an error that names the call."""
+    """Call a function of the user. If it raises an exception, raise an error that names the call."""
     try:
         return function(*arguments)
     except Exception as error:

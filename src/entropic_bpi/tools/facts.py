@@ -1,7 +1,7 @@
-"""Facts: what makes a run the run that it is, by name.
+"""Facts: named values that identify a run.
 
-A run goes on from a checkpoint only if every fact is what it was. A fact is a short text: the value as JSON or, of anything
-long, its digest.
+A run continues from a checkpoint only if no fact has changed. A fact is a short text: the value as JSON or, if that is long,
+its digest.
 """
 
 import hashlib
@@ -19,20 +19,20 @@ _LONGEST = 200
 
 
 def facts_of(values: Mapping[str, Any]) -> dict[str, str]:
-    """Each value as a text that is the same in every process."""
+    """Return each value as a text that is the same in every process."""
     texts = {name: json.dumps(_plain(value), sort_keys=True) for name, value in values.items()}
     return {name: text if len(text) <= _LONGEST else _digest(text.encode()) for name, text in texts.items()}
 
 
 def problem_facts(problem: Any) -> dict[str, Any]:
-    """Every field of the problem, arrays included: a field that is added later is a fact, too."""
+    """Return every field of the problem, arrays included, so that a field that is added to the class becomes a fact."""
     values = {field.name: getattr(problem, field.name) for field in fields(problem)}
     slots, risk = values.pop("slots"), values.pop("risk")
     return values | asdict(risk) | {f"slots.{name}": array for name, array in slots._asdict().items()}
 
 
 def differences(then: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """What differs, by name; empty if nothing does. Digests say little, and are left out where other facts differ."""
+    """Return the facts that differ, in words; empty if none does. Digests are listed only if nothing else differs."""
     names = [name for name in {**now, **then} if then.get(name) != now.get(name)]
     names = [name for name in names if "sha256:" not in then.get(name, "") + now.get(name, "")] or names
     shown = [[re.sub("(?s)(.{80}).+", r"\1…", facts.get(name, "not given")) for facts in (then, now)] for name in names]
@@ -40,7 +40,7 @@ def differences(then: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` in terms of JSON; what has no text of its own is named by its type."""
+    """Return ``value`` as an object that JSON can represent; an object without a stable ``repr`` becomes its type's name."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Mapping):
@@ -65,7 +65,7 @@ def qualified_name(thing: Any) -> str:
 
 
 def source_digest(things: Iterable[Any]) -> str:
-    """Digest of the source of classes and functions; what has none that can be read counts as empty."""
+    """Return a digest of the source code of classes and functions; unreadable source code counts as empty."""
     return _digest("\n".join(_source(thing) for thing in things).encode("utf-8", "replace"))
 
 
@@ -73,7 +73,7 @@ def source_digest(things: Iterable[Any]) -> str:
 def _source(thing: Any) -> str:
     try:
         return inspect.getsource(thing)
-    except Exception:  # a class typed at a prompt or compiled, or a file that is gone or no longer parses
+    except Exception:  # a class from a prompt or an extension module, or a file that was removed or no longer parses
         methods = (part for part in vars(thing).values() if inspect.isfunction(part)) if inspect.isclass(thing) else ()
         return "\n".join(_source(method) for method in methods)
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and folders that one process uses at a time."""
+"""Files that are written completely or not at all, and folders that only one process uses at a time."""
 
 import csv
 import gzip
@@ -20,7 +20,7 @@ except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
 _LOCK = ".entropic-bpi.lock"
-# What a spreadsheet takes for the beginning of a formula, and may run.
+# The characters at the beginning of a cell that make a spreadsheet evaluate it as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _TEMPORARY = re.compile(r"\..+\.entropic-bpi-(?P<pid>\d{1,9})-\d+")
 
@@ -29,7 +29,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], o
     """Call ``write`` on a temporary file beside ``path``, flush it to disk, then rename it over ``path``."""
     target = Path(path)
     _remove_leftovers(target.parent.absolute())
-    # Named after its writer, so that it can be told from what a killed process left behind.
+    # The name contains the process, so that _remove_leftovers recognises the files of killed processes.
     temporary = target.with_name(f".{target.name}.entropic-bpi-{os.getpid()}-{threading.get_native_id()}")
     try:
         temporary.unlink(missing_ok=True)
@@ -50,11 +50,11 @@ def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
     """Write a text file, compressed if its name ends in ``.gz``."""
     data = text.encode()
     if os.fspath(path).endswith(".gz"):
-        data = gzip.compress(data, compresslevel=6, mtime=0)  # the same text makes the same file
+        data = gzip.compress(data, compresslevel=6, mtime=0)  # without the time, equal texts give equal files
     write_atomically(path, lambda file: file.write(data))
 
 
-@cache  # once for each folder, which may be a large one
+@cache  # only once for each folder, since listing a large folder takes long
 def _remove_leftovers(folder: Path) -> None:
     """Remove the temporary files of processes that were killed while they wrote into ``folder``."""
     with suppress(OSError):
@@ -66,18 +66,18 @@ def _remove_leftovers(folder: Path) -> None:
 
 def _is_dead(pid: int) -> bool:
     try:
-        if os.name == "posix":  # elsewhere signal 0 is not a question
+        if os.name == "posix":  # on Windows os.kill would end the process, even with signal 0
             os.kill(pid, 0)
-    except OSError as error:  # of another kind if it lives, but is not ours
+    except OSError as error:  # PermissionError if the process exists and belongs to another user
         return isinstance(error, ProcessLookupError)
     return False
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep ``folder`` to oneself for the block; BlockingIOError at once where another process has it.
+    """Lock ``folder`` for the duration of the block, or raise BlockingIOError if another process has locked it.
 
-    The system frees the lock of a process that dies. Where it has no locks for files, the block runs without one.
+    The system releases the lock of a process that dies. Without file locks (Windows, some file systems) nothing is locked.
     """
     if fcntl is None:
         yield
@@ -103,11 +103,11 @@ def _locked_file(path: Path) -> BinaryIO:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 return file
-        file.close()  # its last holder removed it after we opened it
+        file.close()  # the previous owner removed the file after this process opened it
 
 
 def write_csv(path: str | os.PathLike[str], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write a table in one go; floats keep all their digits, and no text is a formula (:func:`text_of_cell`)."""
+    """Write a CSV file atomically. Floats keep all digits; text that a spreadsheet would evaluate is escaped."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -116,18 +116,18 @@ def write_csv(path: str | os.PathLike[str], columns: Sequence[str], rows: Iterab
 
 
 @contextmanager
-def reading(path: str | Path, wrong: str) -> Iterator[None]:
-    """Turn the errors of reading a file into one that names it; ``wrong`` is what is said of one that is there."""
+def reading(path: str | Path, message: str) -> Iterator[None]:
+    """Turn exceptions while a file is read into errors that begin with ``message``, or say that there is no such file."""
     try:
         yield
     except FileNotFoundError:
         raise InvalidProblemError(f"no such file: {path}") from None
     except (OSError, ValueError, EOFError, RecursionError, csv.Error) as error:
-        raise InvalidProblemError(f"{wrong}: {error}") from None
+        raise InvalidProblemError(f"{message}: {error}") from None
 
 
 def read_csv(path: Path, *columns: str) -> list[dict[str, str]]:
-    """Return the lines of a table that has these columns, with the texts that :func:`write_csv` wrote."""
+    """Return the rows of a CSV file, which must have these ``columns``; the escapes of :func:`write_csv` are undone."""
     with reading(path, f"{path} cannot be read"):
         text = io.StringIO(path.read_bytes().decode("utf-8-sig"), newline="")
         reader = csv.DictReader(text, restkey="", restval="")
@@ -139,7 +139,7 @@ def read_csv(path: Path, *columns: str) -> list[dict[str, str]]:
 
 
 def _cell_of(value: Any) -> Any:
-    """A value as a cell: text that a spreadsheet would run has an apostrophe in front, which makes it text there."""
+    """Return a value as a cell; an apostrophe before text like a formula makes spreadsheets show it as text."""
     if not isinstance(value, str) or not value.lstrip("'").startswith(_FORMULA):
         return value
     try:
@@ -150,7 +150,7 @@ def _cell_of(value: Any) -> Any:
 
 
 def text_of_cell(cell: str) -> str:
-    """The text that :func:`write_csv` wrote as ``cell``.
+    """Return the text that :func:`write_csv` wrote as ``cell``.
 
     >>> text_of_cell("'=1+1"), text_of_cell("-1"), text_of_cell("'quoted'")
     ('=1+1', '-1', "'quoted'")

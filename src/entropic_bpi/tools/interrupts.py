@@ -1,4 +1,4 @@
-"""Ctrl-C at a moment when nothing is half done."""
+"""Deferral of Ctrl-C to a moment at which no operation is incomplete."""
 
 import signal
 import threading
@@ -9,9 +9,9 @@ from typing import Any
 
 @contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], None]]:
-    """Hold Ctrl-C back; the function that is yielded raises KeyboardInterrupt if it came. A second one raises at once.
+    """Defer Ctrl-C; the yielded function raises KeyboardInterrupt if it was pressed. A second Ctrl-C raises at once.
 
-    Raised on the way into or out of compiled code, KeyboardInterrupt can crash the process.
+    A KeyboardInterrupt that is raised while compiled code is entered or left can crash the process.
     """
     pending: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Words from outside, such as the names in somebody else's model, made safe to print, to draw and to put into messages."""
+"""Text from outside the library, such as names in a model file, made safe for terminals, figures and messages."""
 
 import ast
 import math
@@ -8,9 +8,10 @@ _LONGEST_SHOWN = 200
 
 
 def printable(text: str) -> str:
-    r"""``text`` with everything escaped that would act on a terminal rather than show.
+    r"""Return ``text`` with every character escaped that is not printable.
 
-    Control characters, marks that change the direction of writing, line breaks, and surrogates that no encoding has:
+    These are control characters, which terminals execute, marks that change the direction of writing, line breaks, and
+    surrogates, which cannot be encoded:
 
     >>> print(printable("\x1b]0;title\x07, [red], β"))
     \x1b]0;title\x07, [red], β
@@ -19,21 +20,21 @@ def printable(text: str) -> str:
 
 
 def drawable(text: str) -> str:
-    """The same for Matplotlib, where a dollar sign would begin a formula."""
+    """Return :func:`printable` text for Matplotlib, with dollar signs escaped, which would begin formulas."""
     return printable(text).replace("$", r"\$")
 
 
 def shown(value: Any) -> str:
-    """What was given, for an error message: its ``repr``, not too long, whatever that does."""
+    """Return a short text for ``value`` in an error message: its ``repr``, truncated. Never raises an exception."""
     try:
         text = printable(repr(value))
-    except Exception:  # the repr of an object of the user's, or of an integer with more digits than Python writes
+    except Exception:  # an object of the user, or an integer with more digits than Python converts
         text = f"a value of type {type(value).__name__}"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]} …"
 
 
 def duration(seconds: float) -> str:
-    """A time in words: seconds, minutes or hours.
+    """Return a time in words: seconds, minutes or hours.
 
     Examples
     --------
@@ -46,7 +47,7 @@ def duration(seconds: float) -> str:
 
 
 def parse_literal(text: str) -> Any:
-    """Return the number, true, false, none, list or tuple that is written; anything else is a string.
+    """Return the number, boolean, None, list or tuple that ``text`` denotes; any other text is returned unchanged.
 
     >>> parse_literal("36"), parse_literal("[1, (2, 3)]"), parse_literal("true"), parse_literal("here")
     (36, [1, (2, 3)], True, 'here')

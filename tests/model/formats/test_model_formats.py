@@ -126,7 +126,7 @@ def test_one_of_several_rewards_is_chosen_by_name(tmp_path):
     for path in (tmp_path / "model.tra", written(tmp_path, drn=DRN)):
         same_values(eb.from_prism(path, reward="money", horizon=H), EXPECTED)
         assert eb.solve(eb.from_prism(path, reward="steps", horizon=H), -1).value == pytest.approx(H)
-        with pytest.raises(InvalidModelError, match="has the rewards money, steps: give reward="):
+        with pytest.raises(InvalidModelError, match="has the rewards money, steps: choose one with reward="):
             eb.from_prism(path, horizon=H)
         with pytest.raises(InvalidModelError, match="no reward 'time', but the rewards money, steps"):
             eb.from_prism(path, reward="time", horizon=H)
@@ -165,7 +165,7 @@ MODELS = {
 def test_what_is_written_is_read_again(tmp_path, suffix, name):
     mdp, path = MODELS[name], tmp_path / f"model{suffix}"
     if suffix == ".csv" and name == "names":
-        with pytest.warns(UserWarning, match="does not hold start, state_names, action_names"):
+        with pytest.warns(UserWarning, match="does not contain start, state_names, action_names"):
             mdp.save(path)
         mdp = FiniteMDP(TRANSITIONS, PAID[..., 0], horizon=H, allowed=MASK)
     else:
@@ -178,7 +178,7 @@ def test_rewards_of_the_next_state_are_written(tmp_path, suffix):
     mdp = FiniteMDP([[[0.5, 0.5]], [[0, 1]]], [[[0, 3]], [[0, -1]]], horizon=H)
     mdp.save(tmp_path / f"model{suffix}")
     same_values(FiniteMDP.load(tmp_path / f"model{suffix}", horizon=H), mdp)
-    with pytest.raises(InvalidModelError, match=r"depend on the next state; save it as \.tra"):
+    with pytest.raises(InvalidModelError, match=r"depend on the next state; save as \.tra"):
         mdp.save(tmp_path / "model.drn")
 
 
@@ -224,7 +224,7 @@ BAD = {
     "two rewards": (
         "csv",
         CSV.replace("1,2,2,1.0,-2.0", "1,2,2,0.5,1\n1,2,2,0.5,2"),
-        "line 5: the transition of line 4",
+        "line 5: repeats line 4",
     ),
     "quotes": ("csv", CSV + '"1,1\n', "line 7: not a CSV file"),
     "no lines": ("csv", CSV[:50], "has no transitions"),
@@ -232,8 +232,8 @@ BAD = {
     "not text": ("csv", "\0\0\0", "line 1"),
     "no header": ("tra", "0 0 0 1\n", "line 1: expected the numbers of states"),
     "another type": ("tra", "ctmc\n0 0 1\n", "line 1: expected the numbers of states"),
-    "cut off": ("tra", TRA[:-15], "line 1: 5 transitions are announced, but 4 were read"),
-    "states": ("tra", TRA.replace("2 3 5", "3 3 5"), "line 1: 3 states are announced, but the transitions are of 2"),
+    "cut off": ("tra", TRA[:-15], "line 1: the header says 5 transitions, but the file has 4"),
+    "states": ("tra", TRA.replace("2 3 5", "3 3 5"), "line 1: the header says 3 states, but the transitions have 2"),
     "an interval": ("tra", TRA.replace("0.75", "[0.7,0.8]"), "line 6: the probability must be a finite number"),
     "too few columns": ("tra", TRA.replace("0 1 1 1 keep", "0 1 1"), "line 4: expected STATE CHOICE NEXT_STATE"),
     "a POMDP": ("drn", DRN.replace("MDP", "POMDP"), "@type must be MDP or DTMC, got 'POMDP'"),
@@ -262,7 +262,7 @@ BESIDE = {
     "a label": ("lab", LAB.replace("1: 1 2", "1: 1 7"), r"model\.lab, line 3: the label '7' is not declared"),
     "a state": ("lab", LAB.replace("1: 1 2", "5: 2"), r"model\.lab, line 3: there is no state 5"),
     "no labels": ("lab", "init\n", r"model\.lab, line 1: expected the labels"),
-    "two starts": ("lab", LAB.replace("1: 1 2", "1: 0 2"), "2 initial states, expected 1: give start="),
+    "two starts": ("lab", LAB.replace("1: 1 2", "1: 0 2"), "2 initial states, expected 1: pass start="),
     "no start": ("lab", LAB.replace("0: 0\n", ""), "0 initial states"),
     "a reward twice": ("srew", SREW + "1 3\n", r"model\.srew, line 5: a second reward"),
     "a reward nowhere": ("srew", SREW + "7 3\n", "there is a reward for it"),
@@ -280,14 +280,14 @@ def test_what_is_wrong_beside_a_tra_file_is_named(tmp_path, what):
 
 
 def test_what_is_missing_is_named(tmp_path):
-    with pytest.raises(InvalidModelError, match="no horizon: give horizon="):
+    with pytest.raises(InvalidModelError, match="no horizon: pass horizon="):
         FiniteMDP.load(written(tmp_path, csv=CSV))
     with pytest.raises(InvalidModelError, match=r"no rewards: expected .*model\.srew or .*model\.trew"):
         FiniteMDP.load(written(tmp_path, tra=TRA), horizon=H)
     unpaid = written(tmp_path, drn=re.sub(r"\[.*\]|money steps", "", DRN))
     with pytest.raises(InvalidModelError, match="has no rewards"):
         FiniteMDP.load(unpaid, horizon=H)
-    with pytest.raises(InvalidModelError, match="has one reward only"):
+    with pytest.raises(InvalidModelError, match="has only one reward"):
         FiniteMDP.load(tmp_path / "model.csv", horizon=H, reward="money")
     with pytest.raises(InvalidModelError, match=r"must be a file of PRISM or Storm \(\.tra"):
         eb.from_prism(tmp_path / "model.csv", horizon=H)
@@ -435,11 +435,11 @@ def test_the_command_line_solves_and_converts(tmp_path, capsys, monkeypatch):
     assert typed(capsys, "solve", "model.csv", "--beta", "0", "--discount", "0.9")[0] == 0
     for words, message in {
         "convert model.csv other.npz": "other.npz exists already",
-        "convert model.csv new.npz": "model.csv has no horizon: give horizon=",
+        "convert model.csv new.npz": "model.csv has no horizon: pass horizon=",
         "convert model.csv new.txt": "cannot save to new.txt: the name must end in one of .npz, .json, .csv",
         "convert model.drn new.csv": "has the rewards money, steps",
         "solve model.csv --beta 0": "model.csv has no horizon",
-        "solve model.csv --beta 0 --horizon 3 -p reward=x": "takes start alone; got reward",
+        "solve model.csv --beta 0 --horizon 3 -p reward=x": "takes only start; got reward",
     }.items():
         code, _, said = typed(capsys, *words.split())
         assert code == 2

@@ -95,7 +95,7 @@ def test_every_form_is_the_same_log(form, tmp_path):
 
 
 BAD = {
-    "array": (np.zeros((2, 3)), "an array has no names of columns: give a dictionary"),
+    "array": (np.zeros((2, 3)), "an array has no column names: give a dictionary"),
     "two axes": ({"who": np.zeros((2, 2))}, "column who must have one axis"),
     "no list": ({"who": 3}, "column who must be an array or a list, got 3"),
     "keys": ([ROWS[0], {"who": 1}], "row 2 has the keys who, the first has who, t"),
@@ -179,9 +179,9 @@ def test_several_columns_are_one_state_and_can_be_declared():
     log = Log.read(following, **ROLES | {"state": ["kind", "month"], "next_state": ["after", "then"]})
     assert log.states == (("new", 1), ("old", 2))
     for roles, message in [
-        ({"state": ["kind", "month"], "next_state": ["after"]}, "lists of as many columns"),
-        ({"state": ["kind", "month"], "next_state": "after"}, "lists of as many columns"),
-        ({"state": [], "next_state": None}, "lists of as many columns"),
+        ({"state": ["kind", "month"], "next_state": ["after"]}, "lists of the same number of columns"),
+        ({"state": ["kind", "month"], "next_state": "after"}, "lists of the same number of columns"),
+        ({"state": [], "next_state": None}, "lists of the same number of columns"),
         ({"action": ["did"]}, "action must be one column"),
         ({"state": ["kind", "year"]}, r"state\[1\]='year' is not a column"),
     ]:
@@ -254,7 +254,10 @@ def test_arrays_of_d4rl():
     assert content(Log.from_d4rl(open_end, truncated_end=True)) == content(REPLAY)
     for arrays, message in [
         (open_end, "neither terminals nor timeouts: .* pass truncated_end=True"),
-        ({k: v for k, v in ARRAYS.items() if k != "timeouts"}, "no 'timeouts', which tell where an episode was cut"),
+        (
+            {k: v for k, v in ARRAYS.items() if k != "timeouts"},
+            "no 'timeouts', which say where an episode was truncated",
+        ),
         ({k: v for k, v in ARRAYS.items() if k != "rewards"}, "no 'rewards'"),
         ({k: v for k, v in ARRAYS.items() if k != "next_observations"}, "row 3 of arrays was cut.*add 'next_obs"),
         (ARRAYS | {"rewards": np.zeros(3)}, "4 steps, but"),
@@ -299,8 +302,8 @@ def test_a_data_set_with_the_interface_of_minari(monkeypatch):
     for bad, message in [
         (data_set([], spaces.Discrete(2)), "has no episodes"),
         (data_set(episodes, spaces.Discrete(1)), "episode 0 of the data set is empty, or has observations"),
-        (data_set(episodes, spaces.Box(0, 1)), "is not made of finitely many integers"),
-        (data_set([longer], spaces.Discrete(2)), "episode 0 of the data set goes on although it terminated"),
+        (data_set(episodes, spaces.Box(0, 1)), "does not consist of finitely many integers"),
+        (data_set([longer], spaces.Discrete(2)), "episode 0 of the data set continues after it terminated"),
         (5, "5 is not a Minari data set"),
     ]:
         with pytest.raises(InvalidProblemError, match=message):
@@ -336,7 +339,7 @@ def test_a_replay_buffer_of_stable_baselines():
         ({"handle_timeout_termination": False}, "handle_timeout_termination=True"),
         ({"next_observations": None}, "optimize_memory_usage=False"),
         ({"pos": 0}, "empty"),
-        ({"observations": {}}, "dictionaries of observations"),
+        ({"observations": {}}, "dictionaries as observations"),
     ]:
         with pytest.raises(InvalidProblemError, match=message):
             Log.from_sb3(sb3_buffer(**changes))
@@ -373,7 +376,7 @@ def test_json_files_of_rllib(tmp_path):
     }
     written(tmp_path, "old.json", json.dumps(old))
     for bad, message in [
-        (old, "line 1: 'terminateds' is missing, which tells how"),
+        (old, "line 1: 'terminateds' is missing, which says how"),
         (batch(first, t=[3, 4]), "an episode begins in the middle .*complete_episodes"),
         (batch(first, t=None), "expected a batch of RLlib with a list 't'"),
         (batch(slice(1)), "stops in the middle of an episode: .*complete_episodes"),

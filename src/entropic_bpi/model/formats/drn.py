@@ -1,4 +1,4 @@
-"""Storm's explicit format DRN: states with labels and rewards, their actions, and the transitions of these."""
+"""Storm's explicit format DRN: states with labels and rewards, their actions, and the transitions of each action."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from entropic_bpi.tools.text import shown
 
 _TYPES = ("MDP", "DTMC")
 _UNNAMED = "__NOLABEL__"
-# A number or a name, rewards in brackets, and labels, in quotes if they contain spaces.
+# After the keyword: the number of a state or the name of an action, rewards in brackets, and labels, which may be quoted.
 _HEAD = re.compile(r"(state|action)\s+(\S+)\s*(?:\[([^\]]*)\])?(.*)")
 _TRANSITION = re.compile(r"(\S+)\s*:\s*(.+)")
 _LABEL = re.compile(r'"([^"]*)"|(\S+)')
@@ -22,10 +22,10 @@ _LABEL = re.compile(r'"([^"]*)"|(\S+)')
 def read(path: Path, reward: str | None = None) -> dict[str, Any]:
     lines = entries.Lines(path, comment="//")
     header = _header(lines)
-    rewards = header.get("@reward_models", [])  # their names; none if there is one without a name
+    rewards = header.get("@reward_models", [])  # the names of the rewards; empty if there is one without a name
     chosen = entries.choose_reward(path, rewards, reward) if rewards or reward is not None else 0
     moves, labels, is_paid = entries.Entries(lines), list[list[str]](), False
-    choice, action, own = -1, "", dict[str, int]()  # of the last state
+    choice, action, own = -1, "", dict[str, int]()  # the number and name of the last action, and the names of its state
     state_reward = action_reward = 0.0
     for text in lines:
         head, transition = _HEAD.fullmatch(text), _TRANSITION.fullmatch(text)
@@ -55,7 +55,7 @@ def read(path: Path, reward: str | None = None) -> dict[str, Any]:
 
 
 def _header(lines: entries.Lines) -> dict[str, list[str]]:
-    """Read up to ``@model``: the words that belong to each key."""
+    """Read the lines up to ``@model``, and return the words that belong to each key."""
     header: dict[str, list[str]] = {}
     key = ""
     for text in lines:
@@ -75,7 +75,7 @@ def _header(lines: entries.Lines) -> dict[str, list[str]]:
 
 
 def _reward(lines: entries.Lines, text: str | None, names: Sequence[str], chosen: int) -> float:
-    """One of the rewards in brackets; 0 without brackets."""
+    """Return the chosen reward of those in brackets; 0 without brackets."""
     if text is None:
         return 0.0
     values = [lines.real("a reward", part.strip()) for part in text.split(",")]
@@ -86,7 +86,7 @@ def _reward(lines: entries.Lines, text: str | None, names: Sequence[str], chosen
 
 def write(path: Path, mdp: FiniteMDP) -> None:
     if mdp.next_state_rewards:
-        raise InvalidModelError(f"cannot save to {path}: its rewards cannot depend on the next state; save it as .tra")
+        raise InvalidModelError(f"cannot save to {path}: its rewards cannot depend on the next state; save as .tra")
     write_text_atomically(path, "\n".join(_lines(path, mdp)) + "\n")
 
 

@@ -1,8 +1,8 @@
-"""Transitions of a model one by one, as text files of other programs have them.
+"""Lists of transitions, the form of models in text files of other programs.
 
-A reader goes through the :class:`Lines` of a file and adds each transition to :class:`Entries`, which checks them all and
-makes a model of them; whatever is wrong is an error with the file and the line. A writer gets the transitions of a model
-from :func:`entries_of_model`.
+A reader iterates over the :class:`Lines` of a file and adds each transition to :class:`Entries`, which checks them and
+returns the fields of a model. Errors name the file and the line. A writer gets the transitions of a model from
+:func:`entries_of_model`.
 """
 
 import re
@@ -22,7 +22,7 @@ from entropic_bpi.tools.text import printable, shown
 INITIAL = "init"
 """The label of an initial state."""
 _LARGEST_NUMBER = 2**31 - 1
-# A model has a row for each state and action, also where a file has none.
+# The largest number of state-action pairs: a model has a row for each pair, also for those that a file does not list.
 _MOST_PAIRS = 2**28
 _FRACTION = re.compile(r"(\d{1,300})/(\d{1,300})", re.ASCII)
 
@@ -34,7 +34,7 @@ Entry = tuple[int, int, int, float, float]
 
 
 class Lines(Iterator[str]):
-    """The lines of a text file, without those that are empty or begin with ``comment``.
+    """An iterator over the lines of a text file, without those that are empty or begin with ``comment``.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Entries:
 
     def __init__(self, lines: Lines, *, first: Sequence[int] = (0,)) -> None:
         self._lines = lines
-        self._first = first  # numbers that the first state, and the first action, may have
+        self._first = first  # the possible numbers of the first state and of the first action
         self._integers, self._reals = array("q"), array("d")
         self._actions: dict[str, int] = {}
 
@@ -99,7 +99,7 @@ class Entries:
         self._reals.extend((probability, reward))
 
     def fields(self) -> dict[str, Any]:
-        """Return what defines the model, except horizon and start."""
+        """Return the fields that define the model, except horizon and start."""
         path, n_actions = self._lines.path, len(self._actions)
         line, state, action, successor = np.array(self._integers).reshape(-1, 4).T
         probability, reward = np.array(self._reals).reshape(-1, 2).T
@@ -121,8 +121,8 @@ class Entries:
         )
         different, first, which = np.unique(keys, return_index=True, return_inverse=True)
         for other in np.flatnonzero(reward != reward[first][which])[:1]:
-            earlier = f"the transition of line {line[first[which[other]]]}"
-            raise self._lines.fault(f"{earlier} again, with another reward: use a further state", line[other])
+            words = f"repeats line {line[first[which[other]]]} with another reward: use a separate next state for each"
+            raise self._lines.fault(words, line[other])
         line, reward, probability = line[first], reward[first], np.bincount(which, probability)
         row, successor = np.divmod(different, n_states)
         lengths, sums = (np.bincount(row, weights, n_states * n_actions) for weights in (None, probability))
@@ -131,7 +131,7 @@ class Entries:
             raise self._lines.fault(words, line[np.searchsorted(row, off)])
         allowed = (lengths > 0).reshape(size)
         for without in np.flatnonzero(~allowed.any(axis=1))[:1]:
-            words = "has no transition; if it ends an episode, add one to itself with probability 1 and reward 0"
+            words = "has no transition; if it ends the episode, add one to itself with probability 1 and reward 0"
             raise InvalidModelError(f"{path}: state {without + base} {words}")
         paid = np.zeros(n_states * n_actions)
         paid[row] = reward
@@ -141,10 +141,10 @@ class Entries:
         return fields | {"sizes": np.array(size)} | ({} if allowed.all() else {"allowed": allowed})
 
     def _first_state(self, line: np.ndarray, *states: np.ndarray) -> int:
-        """The number of the first state; from there on there must be no gaps."""
-        found = np.unique(np.concatenate(states))
-        base = int(found[0] if found[0] in self._first else self._first[0])
-        for number in found[found != base + np.arange(len(found))][:1]:
+        """Return the number of the first state; raise an error if the numbers of states have gaps."""
+        numbers = np.unique(np.concatenate(states))
+        base = int(numbers[0] if numbers[0] in self._first else self._first[0])
+        for number in numbers[numbers != base + np.arange(len(numbers))][:1]:
             first = " or ".join(map(str, self._first))
             words = f"state {number} is used, but there is no state {number - 1}: numbers begin at {first} without gaps"
             raise self._lines.fault(words, line[np.any([each == number for each in states], axis=0)][0])
@@ -152,24 +152,24 @@ class Entries:
 
 
 def action_name(label: str, choice: int, own: dict[str, int]) -> str:
-    """Return a name for a choice of a state: its label, with its number if another choice in ``own`` has the label."""
+    """Return a name for a choice of a state: its label, with its number if another choice of the state has this label."""
     name = label or str(choice)
     return name if own.setdefault(name, choice) == choice else f"{name} {choice}"
 
 
 def choose_reward(path: Path, names: Sequence[str], reward: str | None) -> int:
-    """Return which of several rewards is used: the one that is named, or the only one."""
+    """Return the index of the reward with this name, or of the only reward."""
     if reward is None and len(names) == 1:
         return 0
     if reward is None or reward not in names:
         given = "" if reward is None else f"no reward {shown(reward)}, but "
-        has = f"the rewards {', '.join(names)}: give reward= one of them" if names else "no rewards"
+        has = f"the rewards {', '.join(names)}: choose one with reward=" if names else "no rewards"
         raise InvalidModelError(f"{path} has {given}{has}")
     return names.index(reward)
 
 
 def states_of_labels(labels: Mapping[int, Sequence[str]], n_states: int) -> dict[str, Any]:
-    """Return the initial states, and a name for each state: its other labels, with its number where these are not unique."""
+    """Return the initial states, and a name for each state: its other labels, with its number if these are not unique."""
     initial = [s for s in range(n_states) if INITIAL in labels.get(s, ())]
     own = [dict.fromkeys(labels.get(s, ())) for s in range(n_states)]
     texts = [", ".join(label for label in some if label != INITIAL) for some in own]
@@ -188,7 +188,8 @@ def states_of_labels(labels: Mapping[int, Sequence[str]], n_states: int) -> dict
 def entries_of_model(path: Path, mdp: FiniteMDP, *, any_start: bool = False) -> list[Entry]:
     """Return the transitions of the allowed actions of a model that is the same at every step.
 
-    Unless ``any_start``, a distribution of the first state is refused, for formats that have initial states.
+    Unless ``any_start``, raise an error if the model has a distribution of the first state, for formats that have only
+    initial states.
     """
     if not (any_start or isinstance(mdp.start, int)):
         raise InvalidModelError(f"cannot save to {path}: the format has no distribution of the first state")

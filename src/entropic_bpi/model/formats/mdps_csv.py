@@ -1,4 +1,4 @@
-"""The CSV files of MDPs.jl, RiskMDPs.jl and CRAAM: a line for each transition, numbered from 0 or from 1."""
+"""The CSV files of MDPs.jl, RiskMDPs.jl and CRAAM: a line for each transition; numbers start at 0 or at 1."""
 
 import csv
 import warnings
@@ -37,6 +37,6 @@ def write(path: Path, mdp: FiniteMDP) -> None:
     entries = entries_of_model(path, mdp, any_start=True)
     write_csv(path, _COLUMNS, [(s + 1, a + 1, t + 1, p, r) for s, a, t, p, r in entries])
     held = mdp._fields() | ({"start": None} if isinstance(mdp.start, int) and mdp.start == 0 else {})
-    lost = [name for name in ("start", "state_names", "action_names", "unit", "title") if held.get(name) is not None]
-    if lost:
-        warnings.warn(f"{path} does not hold {', '.join(lost)}: the format has no place for it", stacklevel=4)
+    names = ("start", "state_names", "action_names", "unit", "title")
+    if lost := [name for name in names if held.get(name) is not None]:
+        warnings.warn(f"{path} does not contain {', '.join(lost)}: the format has no field for it", stacklevel=4)

@@ -1,7 +1,7 @@
-"""Model files, ``.npz`` or ``.json`` for small models: one schema for both.
+"""Model files of this library: ``.npz``, or ``.json`` for small models, with the same schema.
 
-The schema is in the guide "Bring your own MDP", for other programs that write models. A file is a set of named fields.
-Only those of the schema are read, and nothing is unpickled; what is in them is for the model to check.
+The guide "Bring your own MDP" describes the schema, for other programs that write models. A file is a set of named fields.
+Only fields of the schema are read, and nothing is unpickled. The constructor of the model checks the fields.
 """
 
 import json
@@ -18,7 +18,7 @@ from entropic_bpi.tools.files import write_atomically, write_text_atomically
 from entropic_bpi.tools.text import shown
 
 _FORMAT = "entropic-bpi model"
-# Releases that do not know action masks read version 1 alone.
+# Releases without action masks read only version 1.
 _VERSION, _VERSION_WITH_MASKS = 1, 2
 _NAMES = ("state_names", "action_names", "noise_labels")
 _KNOWN = (
@@ -26,14 +26,14 @@ _KNOWN = (
     *("transitions", "rewards", "sizes", "indptr", "indices", "probabilities", "entry_rewards", *NOISE_FIELDS),
 )
 _SCHEMA = (
-    f"a model file has the keys format ({_FORMAT!r}), version ({_VERSION}), horizon, transitions and rewards; of a sparse "
-    "model, sizes, indptr, indices, probabilities and rewards or entry_rewards; and, if wanted, start, allowed, "
-    "state_names, action_names, unit and title"
+    f"a model file has the keys format ({_FORMAT!r}), version ({_VERSION}), horizon, transitions and rewards; for a sparse "
+    "model sizes, indptr, indices, probabilities and rewards or entry_rewards instead of the last two; optional keys are "
+    "start, allowed, state_names, action_names, unit and title"
 )
 
 
 def write(path: Path, mdp: FiniteMDP) -> None:
-    """Write the fields that are not None; the sizes stand for rewards that the rows have."""
+    """Write the fields that are not None. If the rows contain the rewards, there is no field ``rewards``."""
     version = _VERSION if mdp.allowed is None else _VERSION_WITH_MASKS
     held = {"format": _FORMAT, "version": version, "sizes": [mdp.n_states, mdp.n_actions], **mdp._fields()}
     held |= {} if mdp.mechanics is None else fields_of(mdp.mechanics)
@@ -50,23 +50,23 @@ def write(path: Path, mdp: FiniteMDP) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The fields of a model file: arrays, lists of names, and plain numbers."""
+    """Return the fields of a model file: arrays, lists of names, and numbers."""
     try:
         held = _read_npz(path) if path.suffix.lower() == ".npz" else _read_json(path)
-    except Exception as error:  # a foreign or torn file can provoke anything
+    except Exception as error:  # a damaged file, or one of another program, can raise any exception
         raise InvalidModelError(f"{path} is not a readable {path.suffix} file: {error}") from None
     is_marked = "format" in held
     if held.pop("format", _FORMAT) != _FORMAT:
         raise InvalidModelError(f"{path}: not a model saved by entropic-bpi: {_SCHEMA}")
     version = held.pop("version", None if is_marked else _VERSION)
     if type(version) is not int or version not in (_VERSION, _VERSION_WITH_MASKS):
-        raise InvalidModelError(f"{path}: model version {shown(version)}, this library reads versions 1 and 2")
+        raise InvalidModelError(f"{path} has model version {shown(version)}; this library reads versions 1 and 2")
     needed = ["sizes", "indices", "probabilities"] if "indptr" in held else ["transitions"]
     needed += [] if "entry_rewards" in held else ["rewards"]
     if missing := [name for name in needed if name not in held]:
         raise InvalidModelError(f"{path} lacks {', '.join(missing)}: {_SCHEMA}")
     if not is_marked:
-        warnings.warn(f"{path} has no key format: its arrays are taken for those of {_FORMAT!r}", stacklevel=4)
+        warnings.warn(f"{path} has no key 'format'; it is read as {_FORMAT!r}", stacklevel=4)
     return {"start": 0, **held}
 
 

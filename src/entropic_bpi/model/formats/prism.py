@@ -1,4 +1,4 @@
-"""Models of PRISM and Storm by one function, and the PRISM language, which Storm compiles (``stormpy``, extra ``prism``)."""
+"""Models of PRISM and Storm; models in the PRISM language are built by Storm (``stormpy``, extra ``prism``)."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,14 +10,15 @@ from entropic_bpi.model.formats.registry import FORMATS
 from entropic_bpi.model.mdp import FiniteMDP
 
 _SUFFIXES = tuple(suffix for each in FORMATS if each.has_rewards for suffix in each.suffixes)
-_DIGITS = 17  # with which a double is read back as it was
+_DIGITS = 17  # with this many digits a double is read exactly
 
 
 def from_prism(path: str | Path, *, reward: str | None = None, horizon: int, start: Any = None) -> FiniteMDP:
     """Read a model of PRISM or Storm.
 
-    A step collects the reward of the state, of the action and of the transition, as PRISM's cumulative rewards ``C<=k``
-    do. Labels become names of states, names of actions are kept, and what is not enabled in a state is forbidden.
+    The reward of a step is the sum of the rewards of the state, the action and the transition, as in PRISM's cumulative
+    rewards ``C<=k``. Labels become names of states, and names of actions are kept. Actions that are not enabled in a state
+    are forbidden.
 
     Parameters
     ----------
@@ -25,11 +26,11 @@ def from_prism(path: str | Path, *, reward: str | None = None, horizon: int, sta
         ``.tra`` (explicit files; ``.lab``, ``.srew`` and ``.trew`` are read beside it), ``.drn`` (Storm), or ``.prism``,
         ``.nm``, ``.pm`` (the PRISM language; needs the extra ``prism``).
     reward : str, optional
-        The name of the reward; it may be left out if there is only one.
+        The name of the reward; required if the file has several.
     horizon : int
         Number of steps, at least 1.
     start : optional
-        First state, or distribution over states; by default the initial state.
+        First state, or distribution over states. The default is the initial state of the file.
 
     Returns
     -------
@@ -87,6 +88,6 @@ def read(path: Path, reward: str | None = None) -> dict[str, Any]:
             model = stormpy.build_model(program, options=stormpy.BuilderOptions(build_full=True))
             export_to_drn(model, str(built), options=options)
             return drn.read(built, reward)
-        except Exception as error:  # whatever Storm says of a file that it cannot read
+        except Exception as error:  # Storm raises exceptions of several types for files that it cannot read
             reason = error if isinstance(error, InvalidModelError) else f"{path}: {' '.join(str(error).split())}"
             raise InvalidModelError(str(reason).replace(str(built), str(path))) from None

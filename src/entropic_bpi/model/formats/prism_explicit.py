@@ -43,11 +43,11 @@ def read(path: Path, reward: str | None = None) -> dict[str, Any]:
         paid = of_state.get(key[:1], 0.0) + of_transition.get(key, 0.0)
         moves.add(key[0], action, key[-1], lines.real("the probability", words[n_indices]), paid)
     if n_transitions not in (None, count):
-        raise lines.fault(f"{n_transitions} transitions are announced, but {count} were read", 1)
+        raise lines.fault(f"the header says {n_transitions} transitions, but the file has {count}", 1)
     fields = moves.fields()
     size = int(fields["sizes"][0])
     if n_states not in (None, size):
-        raise lines.fault(f"{n_states} states are announced, but the transitions are of {size}", 1)
+        raise lines.fault(f"the header says {n_states} states, but the transitions have {size}", 1)
     if missing := sorted(unused) or [key for key in of_state if key[0] >= size]:
         raise InvalidModelError(f"{path} has no transition or state {missing[0]}, but there is a reward for it")
     labels = path.with_suffix(_LABELS)
@@ -55,7 +55,7 @@ def read(path: Path, reward: str | None = None) -> dict[str, Any]:
 
 
 def _header(lines: entries.Lines) -> tuple[int | None, int | None, int]:
-    """The numbers of states and transitions, if there are any, and of the indices of a transition: 3, or 2 in a chain."""
+    """Return the numbers of states and transitions, or None, and the number of indices of a transition (2 in a chain)."""
     words = next(lines, "").split()
     if words and words[0].lower() in ("mdp", "dtmc"):
         return None, None, 3 if words[0].lower() == "mdp" else 2
@@ -66,18 +66,18 @@ def _header(lines: entries.Lines) -> tuple[int | None, int | None, int]:
 
 
 def _reward_files(path: Path, reward: str | None) -> dict[str, Path]:
-    """The files of one reward structure, by suffix; PRISM numbers the files of several ones."""
-    found: dict[str, dict[str, Path]] = {}
+    """Return the files of one reward structure, by suffix; PRISM numbers the files if there are several structures."""
+    structures: dict[str, dict[str, Path]] = {}
     for file in sorted(path.parent.iterdir()):
         number = file.stem.removeprefix(path.stem)
         is_ours = file.stem.startswith(path.stem) and (not number or number.isdigit())
         if is_ours and file.suffix in (_STATE_REWARDS, _TRANSITION_REWARDS):
             title = _STRUCTURE.match(next(entries.Lines(file), ""))
-            found.setdefault(title[1] if title else number or "reward", {})[file.suffix] = file
-    if not found:
+            structures.setdefault(title[1] if title else number or "reward", {})[file.suffix] = file
+    if not structures:
         expected = [str(path.with_suffix(suffix)) for suffix in (_STATE_REWARDS, _TRANSITION_REWARDS)]
         raise InvalidModelError(f"{path} has no rewards: expected {' or '.join(expected)}")
-    return list(found.values())[entries.choose_reward(path, list(found), reward)]
+    return list(structures.values())[entries.choose_reward(path, list(structures), reward)]
 
 
 def _rewards(path: Path | None, n_indices: int, n_states: int | None) -> dict[_Key, float]:
@@ -86,20 +86,20 @@ def _rewards(path: Path | None, n_indices: int, n_states: int | None) -> dict[_K
     rewards, lines = dict[_Key, float](), entries.Lines(path, comment="#")
     for first, text in enumerate(lines):
         words = text.split()
-        # The first line of PRISM's files has sizes; no state has the number of states as its number.
+        # The first line of PRISM's files has sizes. A number of states cannot be the number of a state.
         if first == 0 and (len(words) == n_indices > 1 or (n_indices == 1 and words[0] == str(n_states))):
             continue
         if len(words) != n_indices + 1:
             raise lines.fault(f"expected {n_indices} integers and a reward, got {shown(text)}")
         key = tuple(lines.integer("a state or choice", part) for part in words[:-1])
         if key in rewards:
-            raise lines.fault("a second reward for the same place")
+            raise lines.fault(f"a second reward for {', '.join(words[:-1])}")
         rewards[key] = lines.real("the reward", words[-1])
     return rewards
 
 
 def _labels(path: Path, n_states: int) -> dict[int, list[str]]:
-    """The labels of states: PRISM's form has numbers for them, Storm's the labels themselves."""
+    """Return the labels of states; PRISM's files refer to labels by numbers, Storm's by name."""
     lines = entries.Lines(path)
     text = next(lines, "")
     declared = dict(_DECLARED.findall(text))
@@ -121,7 +121,7 @@ def _labels(path: Path, n_states: int) -> dict[int, list[str]]:
 
 
 def write(path: Path, mdp: FiniteMDP) -> None:
-    """Write all four files, also those without content, so that no old ones remain."""
+    """Write all four files, also those without content, which replace old files."""
     moves = entries.entries_of_model(path, mdp)
     choices, taken = dict[tuple[int, int], int](), Counter[int]()
     for state, action in dict.fromkeys(entry[:2] for entry in moves):

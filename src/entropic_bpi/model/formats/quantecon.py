@@ -1,4 +1,4 @@
-"""Models as QuantEcon has them: ``DiscreteDP`` in product form or as state-action pairs."""
+"""Models of QuantEcon: ``DiscreteDP`` in product form or as state-action pairs."""
 
 import warnings
 from typing import Any
@@ -15,14 +15,14 @@ from entropic_bpi.tools.text import shown
 def from_quantecon(ddp: Any, *, horizon: int, start: Any = 0) -> FiniteMDP:
     """Return the model of a ``quantecon.markov.DiscreteDP``.
 
-    Actions that are infeasible in a state, because they have a reward of -inf or are not among the state-action pairs,
-    are forbidden (``allowed``).
+    Actions that are infeasible in a state are forbidden (``allowed``): those with a reward of -inf and, in a model of
+    state-action pairs, those that are not listed.
 
     Parameters
     ----------
     ddp : DiscreteDP
-        In product form, or as state-action pairs with dense or sparse transitions. Its discount factor ``beta`` is not part
-        of the model; unless it is 1, a warning says how to pass it on. It is not the risk parameter ``beta``.
+        In product form, or as state-action pairs with dense or sparse transitions. Its ``beta`` is the discount factor, not
+        the risk parameter, and is not part of the model; unless it is 1, a warning says how to pass it to other functions.
     horizon : int
         Number of steps, at least 1.
     start : optional
@@ -64,7 +64,7 @@ def from_quantecon(ddp: Any, *, horizon: int, start: Any = 0) -> FiniteMDP:
 def _rows_of_pairs(
     transitions: Any, rewards: np.ndarray, states: np.ndarray, actions: np.ndarray
 ) -> tuple[SparseTransitions, np.ndarray]:
-    """Compressed rows for all states and actions, and rewards ``(S, A)``, which are -inf where there is no pair."""
+    """Return compressed rows for all states and actions, and rewards ``(S, A)``, which are -inf for missing pairs."""
     matrix = sparse.coo_array(transitions)
     n_pairs, n_states = matrix.shape
     fits = all(each.shape == (n_pairs,) and each.dtype.kind in "iu" for each in (states, actions))
@@ -77,7 +77,7 @@ def _rows_of_pairs(
         raise InvalidModelError(f"a_indices of ddp must be numbers from 0 without gaps, got {shown(actions)}")
     row = states * n_actions + actions
     if len(np.unique(row)) < n_pairs:
-        raise InvalidModelError("ddp has a state-action pair twice")
+        raise InvalidModelError("ddp lists a state-action pair twice")
     rows = sparse.csr_array((matrix.data, (row[matrix.row], matrix.col)), (n_states * n_actions, n_states))
     rows.sum_duplicates()
     paid = np.full((n_states, n_actions), -np.inf)

@@ -1,7 +1,7 @@
-"""The formats of model files: one entry for each, with the module that reads and writes it.
+"""The formats of model files, each with the module that reads and writes it.
 
-A reader returns the fields that define a model. Those of other programs have no horizon, and ``initial`` states instead of
-a ``start`` where the format has them.
+A reader returns the fields that define a model. Files of other programs have no horizon; instead of a ``start``, some have
+``initial`` states.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ class Format(NamedTuple):
     ----------
     name : str
     suffixes : tuple of str
-        By which its files are recognised.
+        The suffixes of its files.
     module : str
-        In this folder; it has ``read(path)`` or ``read(path, reward)`` and, if the format is written, ``write(path, mdp)``.
+        A module in this folder, with a function ``read(path)`` or, if ``has_rewards``, ``read(path, reward)``, and, if
+        ``writes``, a function ``write(path, mdp)``.
     has_horizon : bool
+        Whether files contain the horizon.
     has_rewards : bool
         Whether a file may have several rewards, of which one is chosen by name.
     writes : bool
+        Whether models can be saved in the format.
     """
 
     name: str
@@ -47,20 +50,20 @@ FORMATS = (
     Format("Storm", (".drn",), "drn", has_rewards=True),
     Format("PRISM language", (".prism", ".nm", ".pm"), "prism", has_rewards=True, writes=False),
 )
-# Objects of other libraries, and what takes them.
+# The functions that read models of other libraries.
 OBJECTS = {"quantecon": "from_quantecon", "gymnasium": "from_gymnasium"}
 SUFFIXES = tuple(suffix for each in FORMATS for suffix in each.suffixes)
 
 
 def read_model(path: Path, horizon: Any = None, start: Any = None, reward: str | None = None) -> dict[str, Any]:
-    """Return the fields of a model file, with the ``horizon`` and ``start`` that are given instead of its own."""
+    """Return the fields of a model file; ``horizon`` and ``start``, if given, replace those of the file."""
     form = format_of(path)
     if form is None:
         raise InvalidModelError(f"cannot load {path}: expected a model file ({', '.join(SUFFIXES)})")
     if not path.exists():
         raise InvalidModelError(f"no such file: {path}")
     if reward is not None and not form.has_rewards:
-        raise InvalidModelError(f"{path} has one reward only: reward= is for files with several")
+        raise InvalidModelError(f"{path} has only one reward: reward= is for files with several")
     try:
         fields = _module(form).read(path, *([reward] if form.has_rewards else []))
     except InvalidModelError:
@@ -70,10 +73,10 @@ def read_model(path: Path, horizon: Any = None, start: Any = None, reward: str |
     given = {"horizon": horizon, "start": start}
     fields |= {name: value for name, value in given.items() if value is not None}
     if "horizon" not in fields:
-        raise InvalidModelError(f"{path} has no horizon: give horizon=, the number of steps of an episode")
+        raise InvalidModelError(f"{path} has no horizon: pass horizon=, the number of steps of an episode")
     initial = fields.pop("initial", ())
     if "start" not in fields and len(initial) != 1:
-        raise InvalidModelError(f"{path} has {len(initial)} initial states, expected 1: give start=")
+        raise InvalidModelError(f"{path} has {len(initial)} initial states, expected 1: pass start=")
     return {"start": initial[0], **fields} if initial else fields
 
 

@@ -10,17 +10,17 @@ from entropic_bpi.model.mdp import FiniteMDP, check_model
 
 
 class MDPEnv(gymnasium.Env[Any, Any], gymnasium.utils.RecordConstructorArgs):
-    """An episode of ``mdp``: observations are states, and the episode is truncated after its horizon.
+    """A Gymnasium environment of a model: observations are states, and episodes are truncated after its horizon.
 
-    Of a model that is not stationary the observation does not tell the step; ``info["step"]`` does. If actions are
-    forbidden, ``info["action_mask"]`` has 1 for each allowed action.
+    The observation does not include the step, which matters if the model is not stationary; ``info["step"]`` is the step.
+    If actions are forbidden, ``info["action_mask"]`` has 1 for each allowed action.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - Gymnasium declares it so
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as in the base class
 
     def __init__(self, mdp: FiniteMDP) -> None:
         gymnasium.utils.RecordConstructorArgs.__init__(self, mdp=mdp, _disable_deepcopy=True)
-        self.mdp = check_model(mdp)
+        self.mdp = mdp = check_model(mdp)
         self.observation_space = gymnasium.spaces.Discrete(mdp.n_states)
         self.action_space = gymnasium.spaces.Discrete(mdp.n_actions)
         self.state, self.step_count = 0, mdp.horizon
@@ -56,7 +56,7 @@ class MDPEnv(gymnasium.Env[Any, Any], gymnasium.utils.RecordConstructorArgs):
 
 
 def as_gymnasium(mdp: FiniteMDP) -> MDPEnv:
-    """Make a Gymnasium environment of a model.
+    """Return a Gymnasium environment that simulates a model.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def as_gymnasium(mdp: FiniteMDP) -> MDPEnv:
 
 
 def make(instance: str, **parameters: Any) -> MDPEnv:
-    """Make an environment of an instance; behind the ids of :mod:`entropic_bpi.environments`."""
+    """Return an environment of an instance: the entry point of the ids of :mod:`entropic_bpi.environments`."""
     from entropic_bpi.model import instances
 
     return MDPEnv(instances.make(instance, **parameters))

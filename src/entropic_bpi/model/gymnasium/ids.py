@@ -11,39 +11,39 @@ from entropic_bpi.errors import InvalidProblemError
 
 
 def is_class_in_file(name: str) -> bool:
-    """Whether the name is like ``folder/file.py:Class``."""
+    """Return whether the name has the form ``folder/file.py:Class``."""
     return re.fullmatch(r".+\.py:\w+", name) is not None
 
 
 def env_factory(name: str, options: dict[str, Any]) -> Callable[[], Any]:
-    """What makes an environment with these options: of an id, also one like ``package:Env-v0``, or a class in a file."""
+    """Return a function that makes an environment with these options; ``name`` is an id or ``folder/file.py:Class``."""
     import gymnasium
 
-    import entropic_bpi.environments  # noqa: F401 - so that its ids are known
+    import entropic_bpi.environments  # noqa: F401 - registers its ids
 
-    known = is_class_in_file(name)
-    make = _in_file(*name.rsplit(":", 1)) if known else gymnasium.make
+    in_file = is_class_in_file(name)
+    make = _load_from_file(*name.rsplit(":", 1)) if in_file else gymnasium.make
 
-    def made() -> Any:
+    def create() -> Any:
         try:
-            return make(**options) if known else make(name, **{"disable_env_checker": True, **options})
+            return make(**options) if in_file else make(name, **{"disable_env_checker": True, **options})
         except (gymnasium.error.NameNotFound, gymnasium.error.NamespaceNotFound) as error:
-            hint = " A package that registers it is imported first as in gym:package:Env-v0" if ":" not in name else ""
+            hint = " To import the package that registers it first, use gym:package:Env-v0" if ":" not in name else ""
             raise InvalidProblemError(f"gymnasium cannot make {name!r}: {error}{hint}") from None
 
-    made.__qualname__ = name
-    return made
+    create.__qualname__ = name
+    return create
 
 
-def _in_file(path: str, name: str) -> Any:
-    """The class, or any function that makes an environment, in a file of Python."""
+def _load_from_file(path: str, name: str) -> Any:
+    """Return a class, or a function that makes an environment, from a Python file."""
     file = Path(path)
     if not file.is_file():
         raise InvalidProblemError(f"no such file: {file}")
-    # Under a name of its own, so that its source can be found and no other module is replaced.
+    # The module name is unlikely to replace another module. The entry in sys.modules lets inspect find the source code.
     spec: Any = spec_from_file_location(f"_environments_in_{file.stem}", file)
     module = sys.modules[spec.name] = module_from_spec(spec)
-    sys.path.insert(0, str(file.parent))  # for what it imports from beside it
+    sys.path.insert(0, str(file.parent))  # so that the file can import modules from its folder
     try:
         spec.loader.exec_module(module)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Gymnasium environments that publish their transition table, as a known model."""
+"""Known models from Gymnasium environments that publish their transition table."""
 
 import math
 import operator
@@ -24,7 +24,7 @@ _ACTION_NAMES = {
     "Taxi": ("south", "north", "east", "west", "pickup", "dropoff"),
 }
 
-_Place = tuple[int, int]  # next state, n_states for the end of the episode; and which copy of it, 0 for itself
+_Place = tuple[int, int]  # next state (n_states for the end of the episode), and the number of its twin (0 for itself)
 _Outcome = tuple[float, float]  # probability, reward
 
 
@@ -32,28 +32,28 @@ def from_gymnasium(env_or_id: Any, *, horizon: int, start: Any = None, **make_kw
     """Read the model of an environment that publishes its transition table ``env.unwrapped.P``.
 
     FrozenLake, CliffWalking and Taxi do. State ``s`` of the model is observation ``s`` of the environment. Transitions
-    that terminate the episode lead to one further state, ``end``, which absorbs and pays nothing. The environment's
+    that terminate the episode lead to an additional state, ``end``, which is absorbing and has reward 0. The environment's
     own time limit is replaced by ``horizon``.
 
-    The reward of a model is a function of state, action and next state. Where one state and action reach the same
-    next state with different rewards, as the start of ``CliffWalkingSlippery`` does, the lowest goes with the state
-    itself and each further one with a twin of it (``36'``, ``36''``, …): a further state with the same transitions and
-    rewards, so that nothing changes but its number. Likewise, terminating with different rewards takes further ends
-    (``end 2``, …). Twins and ends are shared, so a state has one twin less than the most rewards with which a single
-    state and action reach it. They are numbered after the environment's states, twins first.
+    The reward of a model is a function of state, action and next state. If a state and action reach the same next state
+    with different rewards, as in ``CliffWalkingSlippery``, the lowest reward belongs to the state itself and each other one
+    to a twin of it (``36'``, ``36''``, …): an additional state with the same transitions and rewards. Likewise, the end has
+    copies (``end 2``, …) if an episode can terminate with different rewards. All states and actions share the twins, so
+    that a state has one twin less than the largest number of rewards with which a single state and action reach it. Twins
+    and ends are numbered after the environment's states, twins first.
 
     Parameters
     ----------
     env_or_id : gymnasium.Env or str
-        An environment, which is only read, an id for ``gymnasium.make`` (``"package:Env-v0"`` imports the package first),
-        or ``"file.py:Class"``.
+        An environment, which is not played; or an id for ``gymnasium.make`` (``"package:Env-v0"`` imports the package
+        first); or ``"file.py:Class"``.
     horizon : int
         Number of steps, at least 1.
     start : optional
-        First state, or distribution over the environment's states. By default the environment's
-        ``initial_state_distrib``; needed only if there is none.
+        First state, or distribution over the environment's states. The default is the environment's
+        ``initial_state_distrib``; required if it has none.
     **make_kwargs
-        Passed to ``gymnasium.make`` with an id, as in ``map_name="8x8"``.
+        Options for ``gymnasium.make``, such as ``map_name="8x8"``; only with an id.
 
     Returns
     -------
@@ -63,8 +63,8 @@ def from_gymnasium(env_or_id: Any, *, horizon: int, start: Any = None, **make_kw
     Raises
     ------
     InvalidModelError
-        If there is no table, a space is not ``Discrete``, or the table does not describe the environment (a wrapper
-        changes it).
+        If there is no table, if a space is not ``Discrete``, or if a wrapper changes the environment, so that the table does
+        not describe it.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def from_gymnasium(env_or_id: Any, *, horizon: int, start: Any = None, **make_kw
 
 
 def _opened(env_or_id: Any, make_kwargs: dict[str, Any]) -> AbstractContextManager[Any]:
-    """The environment given, or one made here and closed after use."""
+    """Return a context of the given environment, or of a new one, which is closed at the end."""
     import gymnasium
 
     if isinstance(env_or_id, gymnasium.Env):
@@ -109,12 +109,12 @@ def _opened(env_or_id: Any, make_kwargs: dict[str, Any]) -> AbstractContextManag
             return closing(env_factory(env_or_id, make_kwargs)())
     except InvalidProblemError as error:
         raise InvalidModelError(str(error)) from None
-    except Exception as error:  # environments may raise anything on options that they do not like
+    except Exception as error:  # environments may raise any exception for invalid options
         raise InvalidModelError(f"gymnasium cannot make {env_or_id!r}: {type(error).__name__}: {error}") from error
 
 
 def _check_table_is_all(env: Any, label: str) -> None:
-    """Refuse an environment without a table, or one that does something its table does not say."""
+    """Raise an error if the environment has no table, or behaves in another way than its table says."""
     import gymnasium
 
     if not hasattr(env.unwrapped, "P"):
@@ -124,7 +124,7 @@ def _check_table_is_all(env: Any, label: str) -> None:
             "(--reward-range LOW HIGH)"
         )
     if getattr(env.unwrapped, "fickle_passenger", False):
-        raise InvalidModelError(f"{label} with fickle_passenger=True: its table leaves the passenger's whims out")
+        raise InvalidModelError(f"the table of {label} does not include fickle_passenger=True")
     changing = (gymnasium.RewardWrapper, gymnasium.ObservationWrapper, gymnasium.ActionWrapper)
     while env is not env.unwrapped:
         if isinstance(env, changing):
@@ -143,7 +143,7 @@ def _size_of(env: Any, kind: str, label: str) -> int:
 
 
 def _read_row(table: Any, state: int, action: int, n_states: int) -> dict[_Place, _Outcome]:
-    """The outcomes of a state and action; the rewards of one next state go to its copies in increasing order."""
+    """Return the outcomes of a state and action; the rewards of a next state go to its twins in increasing order."""
     place = f"P[{state}][{action}]"
     try:
         outcomes = [(float(p), operator.index(s), float(r), bool(done)) for p, s, r, done in table[state][action]]
@@ -167,7 +167,7 @@ def _read_row(table: Any, state: int, action: int, n_states: int) -> dict[_Place
 def _number(
     rows: list[dict[_Place, _Outcome]], n_states: int, n_actions: int
 ) -> tuple[list[dict[int, _Outcome]], list[str]]:
-    """The rows with states for places, those of the twins and ends included, and the names of all states."""
+    """Return the rows with numbered next states, the rows of twins and ends included, and the names of all states."""
     added = sorted({place for row in rows for place in row if place[0] == n_states or place[1] > 0})
     number = {(s, 0): s for s in range(n_states)} | {place: n_states + i for i, place in enumerate(added)}
     table = [dict(sorted((number[place], outcome) for place, outcome in row.items())) for row in rows]
@@ -183,7 +183,7 @@ def _number(
 
 
 def _first(start: Any, n_states: int, n_all: int) -> int | np.ndarray:
-    """``start`` over the environment's own states as one over all; a plain state when it is certain."""
+    """Return the start over all states, given that over the environment's states; a single state if it is certain."""
     checked = read_start(start, n_states)
     if isinstance(checked, int):
         return checked
@@ -192,7 +192,7 @@ def _first(start: Any, n_states: int, n_all: int) -> int | np.ndarray:
 
 
 def _compress(table: list[dict[int, _Outcome]], n_actions: int) -> tuple[SparseTransitions, Any]:
-    """Compressed rows and their rewards: per state and action where the next state makes no difference."""
+    """Return compressed rows, and rewards ``(S, A)``, or the sizes ``(S, A)`` if rewards depend on the next state."""
     indptr = starts_of([len(row) for row in table])
     indices = np.array([successor for row in table for successor in row], dtype=np.int32)
     probabilities, rewards = np.array([outcome for row in table for outcome in row.values()]).T

@@ -1,7 +1,8 @@
-"""Ready-made problems, by function or by name.
+"""Instances: example problems, built by a function or by name.
 
 ``make("risky-bridge", horizon=9)`` and ``risky_bridge(horizon=9)`` build the same model; names may be written with
-hyphens, as on the command line, or with underscores.
+hyphens, as on the command line, or with underscores. The command ``entropic-bpi instances`` shows the first line of each
+function's docstring.
 """
 
 import inspect
@@ -26,7 +27,7 @@ _BUILDERS: dict[str, Callable[..., FiniteMDP]] = {
 
 
 def names() -> list[str]:
-    """The names that :func:`make` knows.
+    """Return the names of all instances, which :func:`make` accepts.
 
     Returns
     -------
@@ -43,7 +44,7 @@ def names() -> list[str]:
 
 
 def builder(name: str) -> Callable[..., FiniteMDP]:
-    """The function behind a name.
+    """Return the function that builds an instance.
 
     Parameters
     ----------
@@ -61,19 +62,19 @@ def builder(name: str) -> Callable[..., FiniteMDP]:
     >>> eb.instances.builder("river-swim") is eb.instances.river_swim
     True
     """
-    found = _BUILDERS.get(name.replace("_", "-")) if isinstance(name, str) else None
-    if found is None:
+    build = _BUILDERS.get(name.replace("_", "-")) if isinstance(name, str) else None
+    if build is None:
         raise InvalidProblemError(f"unknown instance {shown(name)}: expected one of {', '.join(names())}")
-    return found
+    return build
 
 
 def make(name: str, **params: Any) -> FiniteMDP:
-    """Build the instance called ``name``; ``params`` are the arguments of its function.
+    """Build the instance ``name``; ``params`` are the arguments of its function.
 
     Parameters
     ----------
     name : str
-        One of :func:`names`; hyphens and underscores are the same.
+        One of :func:`names`; underscores may replace hyphens.
     **params
         Parameters of the instance.
 
@@ -92,7 +93,7 @@ def make(name: str, **params: Any) -> FiniteMDP:
 
 
 def _build(name: str, params: dict[str, Any]) -> FiniteMDP:
-    """:func:`make` for parameters that come from outside, whatever they are called."""
+    """Build an instance with parameters of any names, also ``name``, which :func:`make` could not accept."""
     build = builder(name)
     signature = inspect.signature(build)
     try:

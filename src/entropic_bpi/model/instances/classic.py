@@ -11,27 +11,27 @@ from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.parts.arrays import SparseTransitions
 from entropic_bpi.tools.checks import check_finite, check_flag, check_integer, check_memory, check_seed
 
-# Longer rivers are held sparse.
+# Rivers with more states are stored sparse.
 _DENSE_STATES = 500
 
 
 def risky_bridge(
     horizon: int = 7, p_start: float = 0.95, p_mid: float = 0.75, p_final: float = 0.25, p_dash: float = 0.85
 ) -> FiniteMDP:
-    """The paper's bridge: walk it safely, or jump ahead at the risk of falling.
+    """The bridge of the paper: walk safely, or jump ahead at the risk of falling.
 
     Action ``safe`` walks ``s0 → s1 → … → s5 → sg`` with certainty. Action ``risky`` jumps from ``s0``, ``s1`` or ``s2``
-    to ``s4``, or dashes from ``s4`` to the goal ``sg``; if it fails it falls into ``sb``. Goal and pit absorb. Each
-    step spent in the goal pays 1, whatever the action; nothing else pays.
+    to ``s4``, or from ``s4`` to the goal ``sg``; if it fails, it falls into the pit ``sb``. The goal and the pit are
+    absorbing. Every action in the goal has reward 1; all other rewards are 0.
 
-    The paper draws no risky action at ``s3`` and ``s5``; there it equals ``safe``.
+    The paper defines no risky action at ``s3`` and ``s5``; there it equals ``safe``.
 
     Parameters
     ----------
     horizon : int
         Number of steps, at least 1. The safe walk is in the goal from step 6 on, so it earns ``horizon - 6``.
     p_start, p_mid, p_final, p_dash : float
-        Probability of **falling** when playing ``risky`` at ``s0``, ``s1``, ``s2`` and ``s4``.
+        Probability of **falling** if ``risky`` is played at ``s0``, ``s1``, ``s2`` and ``s4``.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def risky_bridge(
     jumps = (0, 4, "p_start", p_start), (1, 4, "p_mid", p_mid), (2, 4, "p_final", p_final), (4, goal, "p_dash", p_dash)
     for state, landing, name, given in jumps:
         falling = check_finite(name, given)
-        if not 0 <= falling <= 1:  # a jump may be sure to fall or sure to land
+        if not 0 <= falling <= 1:  # 0 and 1 are allowed, unlike in check_probability
             raise InvalidProblemError(f"{name} must lie in [0, 1], got {falling}")
         risky[state] = (1 - falling) * surely[landing] + falling * surely[pit]
     names: dict[str, Any] = {"state_names": states, "action_names": ("safe", "risky")}
@@ -64,9 +64,9 @@ def risky_bridge(
 
 
 def river_swim(n_states: int = 6, horizon: int = 20) -> FiniteMDP:
-    """Drift left for a crumb, or swim right against the current for the large reward.
+    """Move left for a small reward, or swim right against the current for a large one.
 
-    ``left`` always moves one state to the left (the first state stays). ``right`` moves by chance:
+    ``left`` always moves one state to the left; in the first state it stays. ``right`` moves at random:
 
     ============  ====  ====  =====
     from          left  stay  right
@@ -76,8 +76,9 @@ def river_swim(n_states: int = 6, horizon: int = 20) -> FiniteMDP:
     last state    0.4   0.6   –
     ============  ====  ====  =====
 
-    ``left`` in the first state pays 0.005, ``right`` in the last state pays 1.0, all else pays 0. Episodes start in
-    the first state. These are the numbers of Osband, Russo and Van Roy (2013), after Strehl and Littman (2008).
+    ``left`` in the first state has reward 0.005, ``right`` in the last state has reward 1.0; all other rewards are 0.
+    Episodes start in the first state. The numbers are from Osband, Russo and Van Roy (2013), after Strehl and Littman
+    (2008).
 
     Parameters
     ----------
@@ -97,7 +98,7 @@ def river_swim(n_states: int = 6, horizon: int = 20) -> FiniteMDP:
     >>> river = eb.instances.river_swim()
     >>> river
     FiniteMDP(6 states, 2 actions, horizon 20, stationary, dense)
-    >>> policy = eb.solve(river, beta=-20).policy  # too averse to count on the swim: it begins by taking the crumbs
+    >>> policy = eb.solve(river, beta=-20).policy  # very risk-averse: it takes the small reward first
     >>> river.action_names[policy[0, 0]]
     'left'
     """
@@ -123,9 +124,9 @@ def garnet(
 ) -> FiniteMDP:
     """A random MDP with a given number of successors per state and action.
 
-    The successors of a pair (s, a) are distinct and uniform among the states, their probabilities are Dirichlet(1),
-    that is uniform on the simplex, and the reward r(s, a) is uniform on [0, 1]. Episodes start in state 0. The model
-    is held sparse, so that large ones are cheap.
+    The successors of a pair (s, a) are a uniform random subset of the states, their probabilities are Dirichlet(1), that is
+    uniform on the simplex, and the reward r(s, a) is uniform on [0, 1]. Episodes start in state 0. The model is stored
+    sparse, so that large ones need little memory.
 
     Parameters
     ----------
@@ -136,9 +137,9 @@ def garnet(
     horizon : int
         Number of steps, at least 1.
     seed : int
-        The same seed gives the same model; on another kind of processor a few numbers may differ in the last digit.
+        The same seed gives the same model; on another type of processor, some numbers may differ in the last digit.
     stationary : bool
-        If False, transitions and rewards are drawn anew at every step.
+        If False, transitions and rewards are drawn independently for every step.
 
     Returns
     -------
@@ -170,9 +171,9 @@ def garnet(
 
 
 def _distinct_successors(rng: np.random.Generator, n_rows: int, n_states: int, branching: int) -> np.ndarray:
-    """For every row a uniform ``branching``-subset of the states, increasing.
+    """Return, for every row, a uniform random subset of ``branching`` states, in increasing order.
 
-    Floyd's method on all rows at once: memory follows the number of entries, not ``n_rows * n_states``.
+    This is Floyd's method for all rows at once, which needs memory only for the entries, not for ``n_rows * n_states``.
     """
     chosen = np.empty((n_rows, branching), dtype=np.int64)
     for k, top in enumerate(range(n_states - branching, n_states)):

@@ -1,9 +1,9 @@
-r"""The hard instances of the lower bound: one good leaf to be found among many, at one moment only.
+r"""The hard instances of the lower bound: one of many combinations of a step, a leaf and an action is better.
 
-From the waiting state an agent may leave at any of :math:`\bar H` steps. It then walks down an :math:`A`-ary tree to a
-leaf, where one action decides: the good state, which pays 1 for each of the last :math:`H'` steps, or the bad state,
-which never pays. In :math:`M_0` every choice succeeds with probability :math:`p_-`; in :math:`M_u` one single
-(step, leaf, action) succeeds with :math:`p_+ > p_-`, and nothing but trying it reveals that. With
+An agent may leave the waiting state at any of the first :math:`\bar H` steps. It then walks down an :math:`A`-ary tree to a
+leaf, where its action leads to the good state, which has reward 1 in each of the last :math:`H'` steps, or to the bad state,
+which has reward 0. In :math:`M_0` every choice leads to the good state with probability :math:`p_-`. In :math:`M_u` a single
+choice (step, leaf, action) does so with probability :math:`p_+ > p_-`, which only trying this choice can show. With
 
 .. math:: d = \lceil \log_A((S-3)(A-1)+1) \rceil, \quad \bar H = \lfloor H/3 \rfloor, \quad H' = H - \bar H - d, \quad
    c = e^{|\beta| H'} - 1, \quad q = e^{|\beta|\varepsilon}
@@ -17,7 +17,7 @@ so that missing the special choice costs exactly :math:`\tfrac{1}{|\beta|} \log(
 :math:`q - 1 \le \tfrac{c(2c+1)}{4(3c+2)}` for :math:`\beta > 0` and :math:`q - 1 \le \tfrac{c}{10c+8}` for
 :math:`\beta < 0`, keeps :math:`p_+` at most halfway between :math:`p_-` and 1.
 
-In code everything is written with :math:`x = 1/(c+1) = e^{-|\beta| H'}`, which cannot overflow.
+The code uses :math:`x = 1/(c+1) = e^{-|\beta| H'}`, which cannot overflow.
 """
 
 import math
@@ -32,7 +32,7 @@ from entropic_bpi.tools.checks import check_finite, check_integer, check_memory,
 from entropic_bpi.tools.text import shown
 
 WAIT, GOOD, BAD, ROOT = range(4)
-# Beyond this |β| H' the rarer outcome, of probability e^{-|β|H'}/2, leaves the range of doubles.
+# Beyond this |β| H' the probability e^{-|β|H'}/2 of the rarer outcome underflows.
 _LARGEST_EXPONENT = 700.0
 
 
@@ -58,7 +58,7 @@ class HardShape(NamedTuple):
 
 
 def hard_shape(n_states: int, n_actions: int, horizon: int) -> HardShape:
-    """The sizes of the hard instances with these states, actions and steps; refuses what the theorem does not cover.
+    """Return the sizes of the hard instances, or raise an error if the theorem does not cover these sizes.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def hard_shape(n_states: int, n_actions: int, horizon: int) -> HardShape:
 
 
 def largest_eps(paid_steps: int, beta: float) -> float:
-    r"""The largest :math:`\varepsilon` that condition A allows, given :math:`H'` = ``paid_steps`` and β ≠ 0.
+    r"""Return the largest :math:`\varepsilon` that condition A allows, given :math:`H'` = ``paid_steps`` and β ≠ 0.
 
     Examples
     --------
@@ -100,13 +100,14 @@ def largest_eps(paid_steps: int, beta: float) -> float:
 def hard_instance(
     n_states: int, n_actions: int, horizon: int, *, beta: float, eps: float, special: tuple[int, int, int] | None = None
 ) -> FiniteMDP:
-    r"""The lower bound's instance: one choice among very many is better, by more than eps.
+    r"""The instance of the lower bound: one of many choices is better, by more than eps.
 
-    State 0 waits, 1 is good, 2 is bad, and 3, 4, … are the nodes of the tree in breadth-first order, the root first.
-    In state 0, action 0 waits while waiting is allowed; everything else goes to the root. At an inner node action
-    ``a`` goes to child ``a``, or to the first child if there are fewer. At a leaf every action ends in the good or the
-    bad state, which absorb. The good state pays 1 in each of the last :math:`H'` steps. The construction is that of
-    the module docstring, for trees that need not be full.
+    State 0 is the waiting state, 1 the good state, 2 the bad state, and 3, 4, … are the nodes of the tree in breadth-first
+    order, the root first. In state 0, action 0 waits during the steps in which waiting is possible; all other actions lead
+    to the root, as does action 0 afterwards. At an inner node, action ``a`` leads to child ``a``, or to the first child if
+    there is no child ``a``. At a leaf, every action leads to the good or the bad state, which are absorbing. The good state
+    has reward 1 in each of the last :math:`H'` steps. The construction is that of the module docstring, for trees that may
+    be incomplete.
 
     Parameters
     ----------
@@ -174,7 +175,7 @@ def _tail(paid_steps: int, beta: float) -> float:
 
 
 def _success_probabilities(paid_steps: int, beta: float, eps: float) -> tuple[tuple[float, float], tuple[float, float]]:
-    """(success, failure) of the common choices and of the special one; each number is accurate on its own."""
+    """Return (success, failure) of the common choices and of the special one, each number with full relative accuracy."""
     eps, x, limit = check_positive("eps", eps), _tail(paid_steps, beta), largest_eps(paid_steps, beta)
     if eps > limit:
         raise InvalidProblemError(
@@ -190,14 +191,14 @@ def _success_probabilities(paid_steps: int, beta: float, eps: float) -> tuple[tu
 
 
 def _children(n_states: int, n_actions: int, shape: HardShape) -> np.ndarray:
-    """The state that each action leads to, ``(inner nodes, A)``."""
+    """Return the state that each action of an inner node leads to, ``(inner nodes, A)``."""
     first = np.arange(shape.first_leaf - ROOT)[:, None] * n_actions + 1 + ROOT
     child = first + np.arange(n_actions)
     return np.where(child < n_states, child, first)
 
 
 def _special_choice(special: Any, shape: HardShape, n_states: int, n_actions: int) -> tuple[int, int, int]:
-    """The (step, state, action) at which the special success probability applies."""
+    """Return the (step, state, action) at which the special success probability applies."""
     try:
         exit_step, leaf, action = special
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The model that a word means: an instance, a saved model, or a Gymnasium environment with a transition table."""
+"""Models by name: an instance, a saved model, or a Gymnasium environment with a transition table."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +14,10 @@ from entropic_bpi.model.mdp import FiniteMDP
 def named_model(
     source: str, arguments: Mapping[str, Any], params: Mapping[str, Any], folder: str | Path = "."
 ) -> FiniteMDP:
-    """Return the model that a word names, with its parameters and the ``horizon`` of the arguments.
+    """Return the model that ``source`` names, with its parameters and the ``horizon`` of the arguments.
 
-    The word is like ``risky-bridge``, a model file (relative to ``folder``), ``gym:ENV_ID`` or ``file.py:Class``. Where
-    rewards are discounted the horizon does not matter, but a file of ours has its own.
+    ``source`` is an instance such as ``risky-bridge``, a model file (relative to ``folder``), ``gym:ENV_ID`` or
+    ``file.py:Class``. With a discount, the horizon of the arguments is ignored.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def named_model(
     if form is not None and not is_environment(source):
         return _saved(Path(folder) / source, form, horizon, given)
     if horizon is not None and "horizon" in given:
-        raise InvalidProblemError("the horizon is given twice, once among the parameters")
+        raise InvalidProblemError("the horizon is given twice: as an argument and as a parameter of the source")
     given |= {} if horizon is None else {"horizon": horizon}
     if is_environment(source):
         if "horizon" not in given:
@@ -48,14 +48,14 @@ def named_model(
 
 
 def is_environment(source: str) -> bool:
-    """Whether the word means a Gymnasium environment."""
+    """Return whether ``source`` names a Gymnasium environment."""
     return source.startswith("gym:") or is_class_in_file(source)
 
 
 def _saved(path: Path, form: Format, horizon: int | None, params: Mapping[str, Any]) -> FiniteMDP:
     names = ("start", "reward") if form.has_rewards else () if form.has_horizon else ("start",)
     if unknown := [name for name in params if name not in names]:
-        takes = f"takes {' and '.join(names)} alone" if names else "takes no parameters"
+        takes = f"takes only {' and '.join(names)}" if names else "takes no parameters"
         raise InvalidProblemError(f"{path} is a saved model, which {takes}; got {', '.join(unknown)}")
     mdp = FiniteMDP.load(path, horizon=None if form.has_horizon else horizon, **params)
     if horizon not in (None, mdp.horizon):

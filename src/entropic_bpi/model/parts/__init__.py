@@ -1,1 +1,1 @@
-"""The parts of a model: arrays, masks, noise and names, as they are given and as they are kept."""
+"""Parts of a model: arrays, masks, noise and names, as users pass them and as the model stores them."""

@@ -1,8 +1,8 @@
-"""Arrays of a model: compressed rows, action masks, and arrays as they are given.
+"""Arrays of a model: compressed rows, action masks, and checks of arrays from users.
 
-A model has a row for every action. The row of an action that is forbidden is a copy of an allowed one's, so that it adds
-nothing: no value, reward or return that is not there already. Whatever is planned on these rows needs no masks; afterwards
-each forbidden action in a policy is replaced by the allowed one that it copies.
+A model has a row for every action. The row of a forbidden action is a copy of the row of an allowed action, so that it adds
+no new value, reward or return. Planning on these rows needs no masks; afterwards each forbidden action in a policy is
+replaced by the allowed action that it copies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SUM_TOLERANCE = 1e-9 * (1 + 1e-6)  # with room for the rounding of 1 + 1e-9
 
 @dataclass(frozen=True, eq=False)
 class SparseTransitions:
-    """Transitions as compressed rows; row ``(h * S + s) * A + a``, with ``h = 0`` only when stationary.
+    """Transitions as compressed rows. Row ``(h * S + s) * A + a`` is for step h, state s, action a; h is 0 if stationary.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class SparseTransitions:
     probabilities : float64 array, ``(entries,)``
         The probability of each entry.
     rewards : float64 array, ``(1, entries)`` or ``(H, entries)``, or None
-        Rewards that depend on the next state, aligned with the entries; ``None`` when they do not.
+        Rewards that depend on the next state, aligned with the entries; None if rewards do not depend on it.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class SparseTransitions:
         return self._take(entries, starts_of(lengths))
 
     def _take(self, entries: np.ndarray | slice, indptr: np.ndarray) -> SparseTransitions:
-        """The rows ``indptr`` made of these entries."""
+        """Return the rows that consist of these entries, delimited by ``indptr``."""
         rewards = None if self.rewards is None else self.rewards[..., entries]
         return SparseTransitions(indptr, self.indices[entries], self.probabilities[entries], rewards)
 
@@ -97,27 +97,27 @@ def frozen(array: np.ndarray) -> np.ndarray:
 
 
 def without_single_axis(array: np.ndarray | None) -> np.ndarray | None:
-    """What is the same at every step without the axis of the steps, which has one entry then."""
+    """Return an array without its first axis if that has length 1 (the same at every step); None for None."""
     return array[0] if array is not None and len(array) == 1 else array
 
 
 def starts_of(lengths: Any) -> np.ndarray:
-    """Where each of several parts of these lengths begins, and where the last one ends."""
+    """Return the position at which each of several parts of these lengths begins, and the end of the last one."""
     return np.concatenate([[0], np.cumsum(lengths)])
 
 
 def joined(steps: Sequence[SparseTransitions]) -> SparseTransitions:
-    """The rows of several steps, one after the other, with their rewards, if they have any, as ``(1, entries)``."""
+    """Return the rows of several steps, one after the other; their rewards, if any, have the shape ``(1, entries)``."""
     indptr = starts_of(np.concatenate([np.diff(rows.indptr) for rows in steps]))
     names = ["indices", "probabilities"] + ["rewards"] * (steps[0].rewards is not None)
     return SparseTransitions(indptr, *(np.concatenate([getattr(rows, name) for rows in steps]) for name in names))
 
 
-# -- arrays and matrices as they are given -------------------------------------------------------------------------
+# -- arrays and matrices from users --------------------------------------------------------------------------------
 
 
 def is_sparse_sequence(value: Any) -> bool:
-    """Whether this is a sequence of sparse matrices, or of such sequences."""
+    """Return whether this is a sequence of sparse matrices, or a sequence of such sequences."""
     for _ in range(2):
         value = value[0] if isinstance(value, (list, tuple)) and value else None
         if sparse.issparse(value):
@@ -126,7 +126,7 @@ def is_sparse_sequence(value: Any) -> bool:
 
 
 def checked(name: str, value: Any, kinds: str = "biuf", content: str = "real numbers") -> np.ndarray:
-    """``value`` as an array, not copied."""
+    """Return ``value`` as an array whose dtype is of one of these ``kinds``, without a copy."""
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
@@ -137,12 +137,12 @@ def checked(name: str, value: Any, kinds: str = "biuf", content: str = "real num
 
 
 def as_floats(name: str, value: Any, *, copy: bool = True) -> np.ndarray:
-    """A contiguous float64 array with the content of ``value``, a new one unless ``copy`` is False."""
+    """Return ``value`` as a contiguous float64 array; always a new one, unless ``copy`` is False."""
     return checked(name, value).astype(np.float64, order="C", copy=copy)
 
 
 def as_integers(name: str, value: Any) -> np.ndarray:
-    """``value`` as an array of integers with one axis, not copied."""
+    """Return ``value`` as a one-dimensional array of integers, without a copy."""
     array = checked(name, value, "iu", "integers")
     if array.ndim != 1:
         raise InvalidModelError(f"{name} must have one axis, got shape {array.shape}")
@@ -150,12 +150,12 @@ def as_integers(name: str, value: Any) -> np.ndarray:
 
 
 def tolerance_of(dtype: np.dtype) -> float:
-    """How far probabilities of this type may be off."""
+    """Return the largest error of probabilities, and of their sum, that is corrected for this dtype."""
     return max(SUM_TOLERANCE, 8 * float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0)
 
 
 def interleave(steps: list[list[Any]], n_states: int, n_actions: int) -> Any:
-    """One sparse matrix with rows ``(h, s, a)`` out of one sparse ``(S, S)`` matrix per step and action."""
+    """Return one sparse matrix with rows ``(h, s, a)``, given a sparse ``(S, S)`` matrix for each step and action."""
     for h, matrices in enumerate(steps):
         if len(matrices) != n_actions:
             expected = f"expected one per action: {n_actions}"
@@ -203,14 +203,14 @@ def check_allowed(allowed: Any, horizon: int, n_states: int, n_actions: int) -> 
 
 
 def stand_ins(allowed: np.ndarray) -> np.ndarray:
-    """For each action, itself if it is allowed, otherwise the first allowed one of its state; shape of ``allowed``."""
+    """Return, for each entry of ``allowed``, its action if allowed, otherwise the first allowed action of the state."""
     return np.where(allowed, np.arange(allowed.shape[2]), allowed.argmax(axis=2)[:, :, None])
 
 
 def row_sources(allowed: np.ndarray, steps: int) -> np.ndarray:
-    """The row ``(h, s, a)`` whose content each row has, for rows of 1 or all steps.
+    """Return, for each row ``(h, s, a)``, the row whose content it gets; ``steps`` is 1 or the horizon.
 
-    Rows that serve all steps are allowed if they are at some step.
+    If rows are the same at every step, the row of an action that is allowed at some step keeps its own content.
     """
     shared = allowed if steps > 1 else allowed.any(axis=0)
     mask = np.broadcast_to(shared, (steps, *allowed.shape[1:]))

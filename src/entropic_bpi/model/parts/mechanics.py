@@ -1,4 +1,4 @@
-"""Known mechanics with unknown noise: where each label of a random law leads, in every state and for every action."""
+"""Known mechanics with unknown noise: the outcome of each label of a random law, in every state and for every action."""
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -12,14 +12,14 @@ from entropic_bpi.model.parts.arrays import starts_of
 from entropic_bpi.tools.text import shown
 from entropic_bpi.types import END, Integers
 
-_Number = Callable[[Any], int]  # the number of a state, negative for anything else
-NOISE_FIELDS = ("noise_labels", "noise_sizes", "noise_law", "noise_following")  # of a model file
+_Number = Callable[[Any], int]  # returns the number of a state, and a negative number for any other object
+NOISE_FIELDS = ("noise_labels", "noise_sizes", "noise_law", "noise_following")  # in model files
 ONE_LAW = ""
-"""The name of the law where there is only one."""
+"""The name of the law if there is only one."""
 
 
 class Mechanics(NamedTuple):
-    """What is declared about the noise, by state-action pair ``s * A + a``.
+    """The declared noise, by state-action pair ``s * A + a``.
 
     Attributes
     ----------
@@ -28,9 +28,9 @@ class Mechanics(NamedTuple):
     law : int array ``(S * A,)``
         The law from which a label is drawn at every visit of the pair.
     classes : int array
-        For each pair, one after another, and each label of its law: which of the pair's slots it leads to.
+        The slot of the pair that each label leads to, for the labels of the law of each pair, one pair after another.
     observed : bool
-        Whether the label of every visit is seen, and not only where it leads.
+        Whether the label of every visit is observed, and not only its outcome.
     """
 
     labels: tuple[tuple[str, ...], ...]
@@ -40,7 +40,7 @@ class Mechanics(NamedTuple):
 
 
 class Partitioned(NamedTuple):
-    """Mechanics with the different outcomes of each pair as compressed ``rows``, and their ``rewards`` (NaN: unknown)."""
+    """Mechanics, the distinct outcomes of each pair as compressed ``rows``, and their ``rewards`` (NaN if unknown)."""
 
     mechanics: Mechanics
     rows: tuple[np.ndarray, np.ndarray]
@@ -48,9 +48,10 @@ class Partitioned(NamedTuple):
 
 
 class OutcomeTable(NamedTuple):
-    """The outcome of each label in numbers of states: ``law`` ``(S * A,)``, the others ``(S * A, most labels)``.
+    """The outcome of each label: ``law`` ``(S * A,)``, next states and rewards ``(S * A, largest number of labels)``.
 
-    ``following`` is -1 behind the labels of the pair's law; ``rewards`` are NaN where none is given.
+    ``following`` has the numbers of the next states, and -1 beyond the labels of the pair's law. ``rewards`` is NaN where no
+    reward is given.
     """
 
     labels: tuple[tuple[str, ...], ...]
@@ -59,7 +60,7 @@ class OutcomeTable(NamedTuple):
     rewards: np.ndarray
 
     def partition(self) -> Partitioned:
-        """Put labels with the same outcome (next state and reward) in one class; the outcomes of a pair are in order."""
+        """Put labels with the same outcome (next state and reward) into one class; the outcomes of a pair are sorted."""
         pair, label = np.nonzero(self._filled())
         paid = self.rewards[pair, label]
         outcomes = np.stack([pair, self.following[pair, label], np.where(np.isnan(paid), math.inf, paid)], axis=1)
@@ -70,7 +71,7 @@ class OutcomeTable(NamedTuple):
         return Partitioned(mechanics, (ends, slots[:, 1].astype(np.int64)), rewards)
 
     def with_end(self, n_states: int, n_actions: int) -> "OutcomeTable":
-        """Return the table with one more state, the end: whatever is done there and whatever the label, it stays."""
+        """Return the table with one more state, the end, which no action and no label leaves."""
         width = self.following.shape[1]
         ends = np.where(np.arange(width) < len(self.labels[0]), n_states, -1)
         return self._replace(
@@ -80,19 +81,19 @@ class OutcomeTable(NamedTuple):
         )
 
     def _filled(self) -> np.ndarray:
-        """Where there is a label."""
+        """Return a mask of the entries that belong to a label of the pair's law."""
         sizes = np.array([len(labels) for labels in self.labels])
         return np.arange(self.following.shape[1]) < sizes[self.law][:, None]
 
 
 def read_labels(labels: Any) -> dict[Any, list[Any]]:
-    """Return the labels of each law by its name; a sequence is that of the only one."""
+    """Return the labels of each law by its name; a sequence is for a single law."""
     laws = {ONE_LAW: labels} if not isinstance(labels, Mapping) else dict(labels)
     for name, given in laws.items():
         if isinstance(given, str) or not isinstance(given, Iterable) or not (listed := list(given)):
-            raise InvalidProblemError(f"the labels of a law must be a sequence, not empty; got {shown(given)}")
+            raise InvalidProblemError(f"the labels of a law must be a sequence that is not empty, got {shown(given)}")
         if not all(isinstance(label, Hashable) for label in listed) or len(set(map(str, listed))) < len(listed):
-            raise InvalidProblemError(f"the labels of a law must be different, got {shown(given)}")
+            raise InvalidProblemError(f"the labels of a law must be hashable and distinct, got {shown(given)}")
         laws[name] = listed
     if not laws:
         raise InvalidProblemError("labels must name at least one law")
@@ -102,13 +103,14 @@ def read_labels(labels: Any) -> dict[Any, list[Any]]:
 def read_outcomes(
     states: Iterable[Any], actions: Iterable[Any], laws: dict[Any, list[Any]], outcome: Any, law: Any, number: _Number
 ) -> OutcomeTable:
-    """Ask for the outcome of every state, action and label; ``number`` is that of a state, or negative.
+    """Return the outcome of every state, action and label.
 
-    ``outcome`` and ``law`` are functions or tables. Raises an ``InvalidProblemError`` that names the place.
+    ``outcome`` and ``law`` are functions or tables. ``number`` returns the number of a state, and a negative number for any
+    other object. The message of an error names the state, action and label.
     """
     names, sizes = list(laws), [len(labels) for labels in laws.values()]
     if law is None and len(laws) > 1:
-        raise InvalidProblemError(f"there are {len(laws)} laws: law= must say which one a state and action has")
+        raise InvalidProblemError(f"there are {len(laws)} laws: law= must name the law of each state and action")
     pairs = list(product(states, actions))
     chosen = np.zeros(len(pairs), dtype=np.int64)
     following, rewards = np.full((len(pairs), max(sizes)), -1), np.full((len(pairs), max(sizes)), math.nan)
@@ -124,7 +126,7 @@ def read_outcomes(
 
 
 def _ask(name: str, source: Any, key: tuple[Any, ...]) -> Any:
-    """The entry of a table, or what a function returns."""
+    """Return the entry of a table, or the result of a function."""
     try:
         return source[key] if isinstance(source, Mapping) else source(*key)
     except Exception as error:
@@ -133,27 +135,27 @@ def _ask(name: str, source: Any, key: tuple[Any, ...]) -> Any:
 
 
 def _read_outcome(value: Any, number: _Number, key: tuple[Any, ...]) -> tuple[int, float]:
-    """The next state and the reward; what is itself a state is the next state, otherwise it must be a pair."""
+    """Return the next state and the reward: ``value`` is a next state itself or, if it is none, a pair of both."""
     readings = [(value, math.nan)]
     if isinstance(value, (tuple, list)) and len(value) == 2:
         readings.append((value[0], value[1]))
     for state, reward in readings:
         try:
-            found, paid = number(state), float(reward)
+            successor, paid = number(state), float(reward)
         except (TypeError, ValueError):
             continue
-        if found >= 0 and (state is value or math.isfinite(paid)):
-            return found, paid
-    expected = "a next state or (next state, reward), the reward a finite number"
+        if successor >= 0 and (state is value or math.isfinite(paid)):
+            return successor, paid
+    expected = "a next state, or (next state, reward) with a finite reward"
     raise InvalidProblemError(f"the outcome of {shown(key)} is {shown(value)}, expected {expected}")
 
 
 def arrays_of_noise(
     states: list[Any], actions: list[Any], labels: Any, probabilities: Any, outcome: Any, law: Any
 ) -> tuple[OutcomeTable, np.ndarray, np.ndarray, list[str]]:
-    """Return the outcomes, transitions ``(S, A, S)``, rewards and names of the states of a model that is given by its noise.
+    """Return the outcomes, transitions ``(S, A, S)``, rewards and state names of a model that is defined by its noise.
 
-    If an outcome is the end, there is one more state for it, which is never left and pays nothing.
+    If an outcome is the end, the model has one more state for it, which is absorbing and has reward 0.
     """
     try:
         numbers = {state: i for i, state in enumerate(states)} | {END: len(states)}
@@ -170,10 +172,13 @@ def arrays_of_noise(
     given = probabilities if isinstance(probabilities, Mapping) else dict.fromkeys(laws, probabilities)
     chances = np.zeros((len(laws), table.following.shape[1]))
     for i, (name, listed) in enumerate(laws.items()):
-        chance = np.asarray(given.get(name, ()), dtype=float)
+        try:
+            chance = np.asarray(given.get(name, ()), dtype=float)
+        except (TypeError, ValueError):
+            chance = np.empty(0)
         if chance.shape != (len(listed),) or not (chance >= 0).all() or abs(chance.sum() - 1) > 1e-9:
             of = f" of law {name!r}" if len(laws) > 1 else ""
-            raise InvalidModelError(f"probabilities{of} must be {len(listed)} numbers from 0 that add up to 1")
+            raise InvalidModelError(f"probabilities{of} must be {len(listed)} non-negative numbers that add up to 1")
         chances[i, : len(listed)] = chance / chance.sum()
     shape = (len(names) * many, len(names))
     transitions, low, high = np.zeros(shape), np.full(shape, math.inf), np.full(shape, -math.inf)
@@ -187,7 +192,7 @@ def arrays_of_noise(
         raise InvalidModelError(
             f"state {names[i // many]!r}, action {actions[i % many]!r} leads to state {names[y]!r} with rewards "
             f"{low[i, y]:g} and {high[i, y]:g}: the reward of a FiniteMDP is determined by state, action and next "
-            "state, so make what decides it part of the state"
+            "state, so add what determines the reward to the state"
         )
     if (low.min(axis=1) == high.max(axis=1)).all():
         rewards = low.min(axis=1).reshape(-1, many)
@@ -203,7 +208,7 @@ def fields_of(table: OutcomeTable) -> dict[str, Any]:
 
 
 def table_of_fields(fields: Mapping[str, Any], n_states: int, n_actions: int) -> OutcomeTable | None:
-    """Return the outcomes from such fields, checked; None if there are none."""
+    """Return the checked outcomes from these fields of a model file; None if the file has none."""
     if NOISE_FIELDS[0] not in fields:
         return None
     try:
@@ -219,5 +224,5 @@ def table_of_fields(fields: Mapping[str, Any], n_states: int, n_actions: int) ->
     except (KeyError, IndexError, ValueError, TypeError, AttributeError):
         sound = False
     if not sound:
-        raise InvalidModelError(f"the fields {', '.join(NOISE_FIELDS)} do not fit together")
+        raise InvalidModelError(f"the fields {', '.join(NOISE_FIELDS)} are inconsistent")
     return table

@@ -1,4 +1,4 @@
-"""Transitions and rewards of a model: read in every form that a user may have, checked, and given step by step."""
+"""Transitions and rewards of a model: read in any of the accepted forms, checked, and returned step by step."""
 
 import math
 from collections import Counter
@@ -15,7 +15,7 @@ from entropic_bpi.model.parts import arrays
 from entropic_bpi.model.parts.arrays import SparseTransitions, frozen, row_of_entry
 from entropic_bpi.tools.text import shown
 
-# Rows whose exact sum is off by less are left as they are, so that a model read back is the same to the last bit.
+# Rows whose exact sum differs from 1 by less are not changed, so that a model read from its file is equal to the last bit.
 _SUM_ROUNDING = 1e-14
 _LARGEST_RETURN = 1e307
 
@@ -28,9 +28,9 @@ class ModelArrays:
     _allowed : bool array ``(1 or H, S, A)``, or None
         The allowed actions; None if all are.
     _kernel : float array ``(1 or H, S, A, S)``, or None
-        The transitions of a dense model; those of a sparse one are ``rows`` from the beginning.
+        The transitions of a dense model; None for a sparse model, which has only ``rows``.
     _rewards : float array ``(1 or H, S, A)`` or ``(1 or H, S, A, S)``, or None
-        None if the rows have them.
+        The rewards; None if ``rows`` contains them.
     """
 
     n_states: int
@@ -42,7 +42,7 @@ class ModelArrays:
     def __init__(self, transitions: Any, rewards: Any, *, horizon: Any, allowed: Any) -> None:
         if isinstance(horizon, bool) or not (isinstance(horizon, (int, np.integer)) and 1 <= horizon < 2**63):
             raise InvalidModelError(f"horizon must be an integer of at least 1, got {shown(horizon)}")
-        vars(self)["horizon"] = int(horizon)  # an attribute that cannot be set
+        vars(self)["horizon"] = int(horizon)  # public attributes cannot be assigned: see FiniteMDP.__setattr__
         self._allowed: np.ndarray | None = allowed
         self._kernel: np.ndarray | None = None
         self._rewards: np.ndarray | None = None
@@ -81,15 +81,15 @@ class ModelArrays:
         self._set_rows(SparseTransitions(rows.indptr, rows.indices, rows.data), coarse, copy=False)
 
     def _read_rows(self, rows: SparseTransitions, rewards: Any) -> None:
-        """Take compressed rows as they are; the number of states and actions follows from the rewards."""
-        inside = rows.rewards is not None
-        shape = rewards if inside else arrays.checked("rewards", rewards).shape
-        if not (isinstance(shape, tuple) and len(shape) in (2, 3 - inside) and all(isinstance(n, int) for n in shape)):
+        """Read compressed rows; the shape of the rewards determines the numbers of states and actions."""
+        in_rows = rows.rewards is not None
+        shape = rewards if in_rows else arrays.checked("rewards", rewards).shape
+        if not (isinstance(shape, tuple) and len(shape) in (2, 3 - in_rows) and all(isinstance(n, int) for n in shape)):
             forms = (
                 "rewards must have shape (S, A) or (H, S, A)",
-                "pass rewards=(n_states, n_actions), as the rows have them",
+                "whose rows contain the rewards, pass rewards=(n_states, n_actions)",
             )
-            raise InvalidModelError(f"with SparseTransitions, {forms[inside]}, got {shown(shape)}")
+            raise InvalidModelError(f"with SparseTransitions, {forms[in_rows]}, got {shown(shape)}")
         sizes = shape[-2:]
         n_rows, pairs = arrays.as_integers("indptr", rows.indptr).size - 1, math.prod(sizes)
         if pairs <= 0 or n_rows not in (pairs, pairs * self.horizon):
@@ -99,14 +99,14 @@ class ModelArrays:
         self._set_rows(rows, tolerance, copy=True)
 
     def _set_sizes(self, steps: int | None, n_states: int, n_actions: int) -> None:
-        """Set the sizes; ``steps`` is None if the transitions have no axis for them."""
+        """Set the sizes; ``steps`` is None if the transitions have no axis of steps."""
         if steps not in (None, self.horizon):
             raise InvalidModelError(f"transitions have {steps} steps but the horizon is {self.horizon}")
         vars(self).update(n_states=n_states, n_actions=n_actions, stationary=steps in (None, 1))
         self._allowed = arrays.check_allowed(self._allowed, self.horizon, n_states, n_actions)
 
     def _unmasked(self, array: np.ndarray) -> np.ndarray:
-        """An array ``(1 or H, S, A, …)`` with the rows of forbidden actions replaced."""
+        """Return an array ``(1 or H, S, A, …)`` with the rows of forbidden actions replaced by those that they copy."""
         if self._allowed is None:
             return array
         sources = arrays.row_sources(self._allowed, len(array))
@@ -138,7 +138,7 @@ class ModelArrays:
         vars(self)["rows"] = rows._frozen()
 
     def _checked_rows(self, rows: SparseTransitions, copy: bool) -> SparseTransitions:
-        """The rows with 32-bit indices that are increasing in each row, none of which is empty."""
+        """Return the rows with 32-bit indices; raise an error if a row is empty or its indices are not increasing."""
         indptr, indices, lengths = rows.indptr, rows.indices, np.diff(rows.indptr)
         if not lengths.all():
             raise InvalidModelError(f"{self._place(int(np.argmin(lengths)))} sums to 0, expected 1")
@@ -147,14 +147,14 @@ class ModelArrays:
             place = self._place(row_of_entry(outside, indptr))
             raise InvalidModelError(f"{place} goes to state {indices[outside]}, expected 0 to {self.n_states - 1}")
         disordered = indices[:-1] >= indices[1:]
-        disordered[indptr[1:-1] - 1] = False  # the next one belongs to another row
+        disordered[indptr[1:-1] - 1] = False  # the next entry belongs to another row
         if disordered.any():
             place = self._place(row_of_entry(int(np.argmax(disordered)), indptr))
             raise InvalidModelError(f"{place}: next states must be increasing, without repeats")
         return replace(rows, indices=indices.astype(np.int32, order="C", copy=copy))
 
     def _place(self, row: int, label: str = "transitions", per_step: bool | None = None, successor: Any = None) -> str:
-        """A row, or an entry of it, in words; with its step if the transitions, or what is ``per_step``, differ by it."""
+        """Describe a row or an entry for an error message, with its step if the array is ``per_step``."""
         pair, action = divmod(row, self.n_actions)
         step, state = divmod(pair, self.n_states)
         has_step = not self.stationary if per_step is None else per_step
@@ -162,7 +162,7 @@ class ModelArrays:
         return f"{label}[{', '.join(f'{name}={index}' for name, index in indices.items() if index is not None)}]"
 
     def _read_rewards(self, rewards: Any, *, may_be_next_state: bool) -> None:
-        """Take rewards as ``(1 or H, S, A)`` or, of a dense model, ``(1 or H, S, A, S)``, unless the rows have them."""
+        """Read the rewards, unless the rows contain them: ``(1 or H, S, A)``, or ``(1 or H, S, A, S)`` in a dense model."""
         if self._kernel is None and self.rows.rewards is not None:
             return
         array, size = arrays.as_floats("rewards", rewards), (self.n_states, self.n_actions)
@@ -190,16 +190,16 @@ class ModelArrays:
             self._rewards = frozen(array)
 
     def _check_rewards(self, rewards: np.ndarray, place: Callable[[int], str]) -> None:
-        """Refuse rewards that are not finite or too large; ``place`` names a position in the flat array."""
+        """Raise an error if a reward is not finite or too large; ``place`` describes a position in the flat array."""
         flat, largest = rewards.reshape(-1), _LARGEST_RETURN / self.horizon
         if not (flat.min() >= -largest and flat.max() <= largest):
             bad = int(np.argmin(np.abs(flat) <= largest))
-            expected = "a sum over the horizon within doubles" if np.isfinite(flat[bad]) else "a finite number"
+            expected = "a reward whose sum over the horizon is finite" if np.isfinite(flat[bad]) else "a finite number"
             raise InvalidModelError(f"{place(bad)} is {flat[bad]}, expected {expected}")
 
     @cached_property
     def rows(self) -> SparseTransitions:
-        """The transitions as compressed rows, which every sampler and learner reads."""
+        """The transitions as compressed rows, the form that all samplers and learners use."""
         assert self._kernel is not None
         possible = np.flatnonzero(self._kernel)
         indptr = np.searchsorted(possible, np.arange(0, self._kernel.size + 1, self.n_states))
@@ -210,14 +210,15 @@ class ModelArrays:
         return rows._frozen()
 
     def _at_entries(self, rewards: np.ndarray, rows: SparseTransitions) -> np.ndarray:
-        """Next-state rewards ``(1 or H, S, A, S)`` at the entries of ``rows``, as ``(1 or H, entries)``."""
-        steps = 1 if self.stationary else self.horizon  # each row with the rewards of the row whose transitions it has
+        """Return next-state rewards ``(1 or H, S, A, S)`` at the entries of ``rows``, as ``(1 or H, entries)``."""
+        # A row of a forbidden action gets the rewards of the row whose transitions it has.
+        steps = 1 if self.stationary else self.horizon
         sources = np.arange(len(rows.indptr) - 1) if self._allowed is None else arrays.row_sources(self._allowed, steps)
         wanted = np.repeat(sources, np.diff(rows.indptr)) * self.n_states + rows.indices
         table = rewards.reshape(len(rewards) if self.stationary else 1, -1)
         return np.take(table, wanted % table.shape[1], axis=1)
 
-    # -- step by step, however the model is held --
+    # -- transitions and rewards of a step, for dense and sparse models --
 
     @property
     def is_sparse(self) -> bool:
@@ -225,12 +226,12 @@ class ModelArrays:
 
     @property
     def next_state_rewards(self) -> bool:
-        """Whether rewards are given as a function of the next state as well."""
+        """Whether rewards are a function of state, action and next state."""
         return self._rewards is None or self._rewards.ndim == 4
 
     @property
     def _payoffs(self) -> np.ndarray:
-        """The rewards ``(1 or H, S, A)``; those of the entries, ``(1 or H, entries)``, if the next state matters."""
+        """The rewards ``(1 or H, S, A)``; if they depend on the next state, those of the entries, ``(1 or H, entries)``."""
         payoffs = self.rows.rewards if self.next_state_rewards else self._rewards
         assert payoffs is not None
         return payoffs
@@ -338,7 +339,7 @@ class ModelArrays:
         return replace(rows, rewards=np.repeat(self.step_rewards(h).ravel()[chosen], np.diff(rows.indptr)))
 
     def replace_forbidden(self, policy: np.ndarray) -> np.ndarray:
-        """Return a policy with each forbidden action replaced by the allowed one that it copies.
+        """Return a policy with each forbidden action replaced by the allowed action whose row it copies.
 
         Parameters
         ----------
@@ -364,9 +365,10 @@ class ModelArrays:
 
 
 def normalise(values: np.ndarray, indptr: np.ndarray, tolerance: float, place: Callable[[int], str]) -> None:
-    """Make the rows delimited by ``indptr`` sum to 1 in place, or raise at the first bad entry or sum.
+    """Make the rows delimited by ``indptr`` sum to 1, in place; raise an error for the first invalid entry or sum.
 
-    The exact sum decides, so that dense and sparse forms of a model agree to the last bit.
+    Whether a row is divided by its sum depends on the exact sum (``fsum``), so that dense and sparse forms of a model agree
+    to the last bit.
     """
     if not (values.min() >= -tolerance and values.max() < np.inf):
         bad = int(np.argmin((values >= -tolerance) & (values < np.inf)))
@@ -418,5 +420,5 @@ def read_names(label: str, names: Sequence[str] | None, count: int) -> tuple[str
 
 def read_text(label: str, text: Any) -> str | None:
     if text is not None and not isinstance(text, str):
-        raise InvalidModelError(f"{label} must be a text, got {shown(text)}")
+        raise InvalidModelError(f"{label} must be a string, got {shown(text)}")
     return text or None

@@ -1,7 +1,7 @@
-"""Logs from data sets of other libraries: data sets of Minari and D4RL, replay buffers, recorded batches.
+"""Logs from data of other libraries: data sets of Minari and D4RL, replay buffers, recorded batches.
 
-They hold steps one after the other. Flags tell where an episode ended, and whether it ended by itself or was cut; what the
-flags do not tell is refused, because a certificate would depend on a guess.
+The data list steps one after the other, with flags for the ends of episodes, which say whether an episode terminated or was
+truncated. Data without these flags are refused, since a certificate would depend on a guess.
 """
 
 import glob
@@ -27,24 +27,24 @@ _OBSERVED = {"state": "observations", "action": "actions", "reward": "rewards", 
 _OF_RLLIB = {"state": "obs", "action": "actions", "reward": "rewards", "next_state": "new_obs"}
 
 Steps = Mapping[str, Any]
-"""Steps in their order: state, action, reward, next_state, and whether they terminated or truncated an episode."""
+"""Consecutive steps: state, action, reward, next_state, and whether the episode terminated or was truncated there."""
 
 
 class ImportedLog(LogLines):
-    """A log that can be made from data of other libraries."""
+    """Base class of Log with constructors for data of other libraries."""
 
-    read: ClassVar[Any]  # that of Log
+    read: ClassVar[Any]  # defined in Log
 
     @classmethod
     def from_minari(cls, dataset: Any) -> Self:
         """Read a data set of Minari; needs ``entropic-bpi[minari]``.
 
-        States and actions are those of the data set's spaces, which must be finite, in the numbering of the environment.
+        States and actions are all elements of the data set's spaces, which must be finite, numbered as in the environment.
 
         Parameters
         ----------
         dataset : str or MinariDataset
-            Its name, or the data set.
+            The name of the data set, or the data set.
 
         Returns
         -------
@@ -72,25 +72,25 @@ class ImportedLog(LogLines):
 
     @classmethod
     def from_d4rl(cls, arrays: Mapping[str, Any], *, truncated_end: bool = False) -> Self:
-        """Read arrays as D4RL has them, a row for each step.
+        """Read arrays in the format of D4RL, with a row for each step.
 
         Parameters
         ----------
         arrays : mapping of str to array
-            ``observations``, ``actions``, ``rewards``, ``terminals``, ``timeouts`` and, where an episode was cut,
+            ``observations``, ``actions``, ``rewards``, ``terminals``, ``timeouts`` and, if an episode was truncated,
             ``next_observations``. Observations and actions are numbers, or vectors, which become tuples.
         truncated_end : bool
-            The recording stopped in the middle of the last episode.
+            Whether the recording stopped in the middle of the last episode.
 
         Returns
         -------
         Log
-            The log. Which states exist is declared for :func:`entropic_bpi.certify`.
+            The log. All existing states must be declared in :func:`entropic_bpi.certify`.
 
         Raises
         ------
         InvalidProblemError
-            If the arrays do not tell how an episode ended.
+            If the arrays do not say how an episode ended.
 
         Examples
         --------
@@ -109,18 +109,18 @@ class ImportedLog(LogLines):
         Parameters
         ----------
         buffer : ReplayBuffer
-            Made with ``handle_timeout_termination=True`` and ``optimize_memory_usage=False``, and not full: in a full buffer
-            the beginnings of episodes are overwritten. The last episode of each environment counts as cut.
+            Created with ``handle_timeout_termination=True`` and ``optimize_memory_usage=False``, and not full: in a full
+            buffer, the beginnings of episodes are overwritten. The last episode of each environment counts as truncated.
 
         Returns
         -------
         Log
-            The log. Which states exist is declared for :func:`entropic_bpi.certify`.
+            The log. All existing states must be declared in :func:`entropic_bpi.certify`.
 
         Raises
         ------
         InvalidProblemError
-            If the buffer does not tell how an episode ended.
+            If the buffer does not say how an episode ended.
 
         Examples
         --------
@@ -142,12 +142,12 @@ class ImportedLog(LogLines):
         Returns
         -------
         Log
-            The log. Which states exist is declared for :func:`entropic_bpi.certify`.
+            The log. All existing states must be declared in :func:`entropic_bpi.certify`.
 
         Raises
         ------
         InvalidProblemError
-            If a file does not tell how an episode ended; the message names the line.
+            If a file does not say how an episode ended; the message names the line.
 
         Examples
         --------
@@ -167,7 +167,7 @@ class ImportedLog(LogLines):
 
     @classmethod
     def _from_columns(cls, name: str, columns: dict[str, Any], labels: list[tuple[Any, ...]], **listed: Any) -> Self:
-        """Read columns in which states and actions are numbers of labels."""
+        """Return the log of columns in which states and actions are positions in ``labels``."""
         log: Self = cls.read(columns, **{role: role for role in columns}, **listed)
         log.states = tuple(labels[0][number] for number in log.states)
         log.actions = tuple(labels[1][number] for number in log.actions)
@@ -176,15 +176,15 @@ class ImportedLog(LogLines):
 
 
 def _joined(name: str, parts: Iterable[Steps]) -> dict[str, np.ndarray]:
-    """The columns of all parts, with the numbers of episodes and steps; an episode does not go on in another part."""
+    """Return the columns of all parts, with numbers of episodes and steps; each part contains whole episodes."""
     columns: dict[str, list[np.ndarray]] = {}
     episodes = 0
     for part in parts:
         arrays = {column: np.asarray(values) for column, values in part.items()}
         size = len(arrays[_TERMINATED])
-        wrong = {column: array.shape for column, array in arrays.items() if len(array) != size}
-        if wrong or not size:
-            raise InvalidProblemError(f"{name}: {size} steps, but {wrong or 'none'}: expected one entry a step")
+        shapes = {column: array.shape for column, array in arrays.items() if len(array) != size}
+        if shapes or not size:
+            raise InvalidProblemError(f"{name}: {size} steps, but {shapes or 'none'}: expected one entry per step")
         arrays[_TRUNCATED] = arrays[_TRUNCATED] & ~arrays[_TERMINATED]
         first = np.append(0, np.flatnonzero((arrays[_TERMINATED] | arrays[_TRUNCATED])[:-1]) + 1)
         episode = np.repeat(np.arange(len(first)), np.diff(np.append(first, size)))
@@ -198,7 +198,7 @@ def _joined(name: str, parts: Iterable[Steps]) -> dict[str, np.ndarray]:
 
 
 def _labels(values: np.ndarray) -> tuple[tuple[Any, ...], np.ndarray]:
-    """The different values in order, vectors as tuples, and the number of each value."""
+    """Return the distinct values in order, with vectors as tuples, and the position of each value among them."""
     flat = values.reshape(len(values), -1)
     different, numbers = np.unique(flat, axis=0 if flat.shape[1] > 1 else None, return_inverse=True)
     return tuple(map(hashable, different.tolist())), numbers.reshape(-1)
@@ -218,7 +218,7 @@ def _minari_steps(episodes: Iterable[Any], states: FiniteSpace, actions: FiniteS
             words = "is empty, or has observations or actions outside its spaces"
             raise InvalidProblemError(f"episode {number} of the data set {words}")
         if any(end[:-1].any() for end in ends.values()):
-            raise InvalidProblemError(f"episode {number} of the data set goes on although it terminated or was cut")
+            raise InvalidProblemError(f"episode {number} of the data set continues after it terminated or was cut")
         yield {"state": observed[:-1], "action": done, "reward": episode.rewards, "next_state": observed[1:], **ends}
 
 
@@ -229,7 +229,7 @@ def _d4rl_steps(arrays: Any, truncated_end: bool) -> Steps:
         if name not in arrays:
             raise InvalidProblemError(f"arrays has no {name!r}, only {', '.join(map(str, arrays))}")
     if "timeouts" not in arrays:
-        raise InvalidProblemError("arrays has no 'timeouts', which tell where an episode was cut: add them")
+        raise InvalidProblemError("arrays has no 'timeouts', which say where an episode was truncated: add them")
     terminated, cut = (np.array(arrays[name]).astype(bool).reshape(-1) for name in ("terminals", "timeouts"))
     if len(terminated) and not terminated[-1] and not cut[-1]:
         if not truncated_end:
@@ -237,14 +237,16 @@ def _d4rl_steps(arrays: Any, truncated_end: bool) -> Steps:
             raise InvalidProblemError(f"the last step of arrays has neither terminals nor timeouts: {words}")
         cut[-1] = True
     following = {"next_observations": np.roll(np.asarray(arrays["observations"]), -1, axis=0)} | dict(arrays)
-    unknown = cut & ~terminated if "next_observations" not in arrays else ()  # what follows an end is ignored
+    unknown = cut & ~terminated if "next_observations" not in arrays else ()  # after a termination it is not used
     for row in np.flatnonzero(unknown)[:1]:
-        raise InvalidProblemError(f"row {row} of arrays was cut, and what follows is missing: add 'next_observations'")
+        raise InvalidProblemError(
+            f"row {row} of arrays was cut, and its next state is missing: add 'next_observations'"
+        )
     return {role: following[name] for role, name in _OBSERVED.items()} | {_TERMINATED: terminated, _TRUNCATED: cut}
 
 
 def _sb3_steps(buffer: Any) -> Iterator[Steps]:
-    """Yield the steps of each environment of a replay buffer, which has episodes of its own."""
+    """Yield the steps of each environment of a replay buffer."""
     try:
         full, count, timeouts = bool(buffer.full), int(buffer.pos), buffer.timeouts
         following, dones = getattr(buffer, "next_observations", None), buffer.dones
@@ -253,17 +255,17 @@ def _sb3_steps(buffer: Any) -> Iterator[Steps]:
     except (AttributeError, TypeError):
         raise InvalidProblemError(f"buffer must be a ReplayBuffer of Stable-Baselines3, got {shown(buffer)}") from None
     unusable = {
-        "has dictionaries of observations, which are not supported": isinstance(arrays["state"], Mapping),
-        "does not tell ends from time limits: make it with handle_timeout_termination=True": not has_timeouts,
-        "has no next_observations: make it with optimize_memory_usage=False": following is None,
-        "is full, and the beginnings of its oldest episodes may be overwritten: make it with a larger buffer_size": full,
+        "has dictionaries as observations, which are not supported": isinstance(arrays["state"], Mapping),
+        "does not distinguish ends from time limits: create it with handle_timeout_termination=True": not has_timeouts,
+        "has no next_observations: create it with optimize_memory_usage=False": following is None,
+        "is full, and the beginnings of its oldest episodes may be overwritten: use a larger buffer_size": full,
         "is empty": not count,
     }
     refuse_for(unusable, "buffer ")
     for env in range(dones.shape[1]):
         ended, cut = dones[:count, env].astype(bool), timeouts[:count, env].astype(bool)
         terminated, cut = ended & ~cut, ended & cut
-        cut[-1] |= not ended[-1]  # the recording stopped; the observation after it is known
+        cut[-1] |= not ended[-1]  # the recording stopped there, and the next observation is known
         steps = {role: array[:count, env] for role, array in (arrays | {"next_state": following}).items()}
         yield steps | {_TERMINATED: terminated, _TRUNCATED: cut}
 
@@ -288,19 +290,19 @@ def _batch_steps(place: str, batch: Any) -> Steps:
     if isinstance(batch, Mapping) and batch.get("type") == "MultiAgentBatch":
         raise InvalidProblemError(f"{place}: batches of several agents are not supported")
     for name in (*_OF_RLLIB.values(), "t"):
-        found = batch.get(name) if isinstance(batch, Mapping) else None
-        if isinstance(found, str):
+        column = batch.get(name) if isinstance(batch, Mapping) else None
+        if isinstance(column, str):
             raise InvalidProblemError(f"{place}: {name!r} is compressed: write it with output_compress_columns=[]")
-        if not isinstance(found, list):
-            raise InvalidProblemError(f"{place}: expected a batch of RLlib with a list {name!r}, got {shown(found)}")
+        if not isinstance(column, list):
+            raise InvalidProblemError(f"{place}: expected a batch of RLlib with a list {name!r}, got {shown(column)}")
     if "terminateds" not in batch:
-        raise InvalidProblemError(f"{place}: 'terminateds' is missing, which tells how an episode ended")
+        raise InvalidProblemError(f"{place}: 'terminateds' is missing, which says how an episode ended")
     flags = {_TERMINATED: batch["terminateds"], _TRUNCATED: batch.get("truncateds") or [False] * len(batch["t"])}
     ends = {role: np.array(values, ndmin=1).astype(bool) for role, values in flags.items()}
     ended = ends[_TERMINATED] | ends[_TRUNCATED]
-    wrong = "" if not len(ended) or ended[-1] else "the batch stops in the middle of an episode"
+    problem = "" if not len(ended) or ended[-1] else "the batch stops in the middle of an episode"
     if any(step != 0 for step, first in zip(batch["t"], [True, *ended[:-1]], strict=False) if first):
-        wrong = "an episode begins in the middle ('t' is not 0)"
-    if wrong:
-        raise InvalidProblemError(f"{place}: {wrong}: write it with batch_mode='complete_episodes'")
+        problem = "an episode begins in the middle ('t' is not 0)"
+    if problem:
+        raise InvalidProblemError(f"{place}: {problem}: write it with batch_mode='complete_episodes'")
     return {role: batch[name] for role, name in _OF_RLLIB.items()} | ends

@@ -1,4 +1,4 @@
-"""The labels of a log: which states exist, and how labels are numbered and named."""
+"""The labels of a log: the declaration of all states, and the numbers and names of labels."""
 
 import ast
 from collections.abc import Iterable
@@ -12,14 +12,14 @@ from entropic_bpi.sources.spaces import FiniteSpace
 from entropic_bpi.tools.text import shown
 
 SEEN = "seen"
-"""Of ``states=``: those of the log are all."""
+"""Value of ``states=``: no states exist beyond those of the log."""
 
 
 class Outcomes(NamedTuple):
-    """What a log saw, one entry for each different transition, in order: arrays of the same length.
+    """The distinct transitions of a log, in order: arrays of the same length.
 
-    ``step`` is 0 throughout where steps are pooled. ``successor`` is ``len(log.states)`` for an end. ``line`` is the first
-    line of the log that has this transition.
+    ``step`` is 0 if steps are pooled. ``successor`` is ``len(log.states)`` at the end of an episode. ``line`` is the first
+    line of the log with this transition.
     """
 
     step: np.ndarray
@@ -32,9 +32,9 @@ class Outcomes(NamedTuple):
 
 
 class AllStates(NamedTuple):
-    """Which states exist, as declared: the labels, and others up to ``most`` in all.
+    """The declaration of all states: those with these ``labels`` and, if ``most`` is given, others up to this total number.
 
-    ``seen`` says that the labels are those of the log, and that there are no others by the user's word alone.
+    ``seen`` says that the labels are those of the log, and that the user declares that no others exist.
     """
 
     labels: tuple[Any, ...]
@@ -42,12 +42,12 @@ class AllStates(NamedTuple):
     seen: bool = False
 
     def numbers(self, labels: Iterable[Any]) -> list[int]:
-        """The places of some of the labels."""
+        """Return the positions of some labels; -1 for labels that are not declared."""
         return list(map(numbered(self.labels).index, labels))
 
 
 def numbered(labels: tuple[Any, ...]) -> FiniteSpace:
-    """Labels as the elements of a space."""
+    """Return a space whose elements are these labels."""
     try:
         numbers = {label: i for i, label in enumerate(labels)}
     except TypeError:
@@ -60,7 +60,7 @@ def numbered(labels: tuple[Any, ...]) -> FiniteSpace:
 
 
 def names_for(observation: Any) -> Iterable[str]:
-    """The names that an observation may have among the states of a log, which are named by what Python writes.
+    """Yield the names that an observation may have among the states of a log, whose names are their labels as text.
 
     Examples
     --------
@@ -69,12 +69,12 @@ def names_for(observation: Any) -> Iterable[str]:
     """
     given = hashable(observation)
     yield str(given)
-    if isinstance(given, float) and given.is_integer():  # labels that are all whole are integers
+    if isinstance(given, float) and given.is_integer():  # if all labels are whole numbers, the log has integers
         yield str(int(given))
 
 
 def labels_behind(names: Iterable[str]) -> list[Any]:
-    """The labels of a log by their names: numbers, bytes or tuples if all of them are written so, text otherwise.
+    """Return the labels of a log, given their names: numbers, bytes or tuples if all can be read as such, otherwise text.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What the lines of a log say, by queries of DuckDB: counts, returns and episodes; and a log as data about a problem."""
+"""Queries on the lines of a log, in DuckDB: counts, returns and episodes; and the counts of a log for a problem."""
 
 import hashlib
 import math
@@ -19,11 +19,11 @@ from entropic_bpi.sources.logs.reading import LogReader
 from entropic_bpi.tools.checks import check_finite, check_integer
 from entropic_bpi.types import Summarised, Transitions
 
-# Of one episode: its return, and whether it is known.
+# The return of an episode, and whether the whole episode is known.
 EARNED = "fsum(reward) FILTER (step < {horizon})"
 WHOLE = "count(*) >= {horizon} OR bool_or(terminated)"
-# How often something occurs in each part of the log. Which episodes a part has must not depend on how many there are, so
-# parts grow with the number of the episode.
+# How often something occurs in each part of the log. The part of an episode must not depend on the number of episodes after
+# it, so the sizes of parts grow with the number of the episode.
 PARTS = (
     "WITH parts AS (SELECT episode, floor(16 * ln(1 + (row_number() OVER (ORDER BY min(line)) - 1) / 16)) AS part "
     "FROM log GROUP BY episode) SELECT part, {}, count(*) FROM log JOIN parts USING (episode) WHERE {} "
@@ -93,16 +93,14 @@ class LogLines(Summarised):
     def outcomes(self, *, pooled: bool, horizon: int | None = None, last_ends: bool = False) -> Outcomes:
         """Return every observed transition and how often it occurred.
 
-        ``last_ends``: what follows the last step does not matter, and where it is not told the step counts as an end.
-
         Parameters
         ----------
         pooled : bool
-            Whether to add up the steps.
+            Whether to add up the counts of all steps.
         horizon : int, optional
-            Use only steps before it.
+            Use only steps before this one.
         last_ends : bool
-            What follows the last step does not matter; if it is unknown, the step counts as an end.
+            Whether the last step counts as an end if its next state is unknown, because nothing depends on that state.
 
         Returns
         -------
@@ -129,7 +127,7 @@ class LogLines(Summarised):
         Returns
         -------
         iterator of tuple
-            The numbers of the states; those of the states after them, ``len(states)`` for an end, without the last one if it
+            The numbers of the states; the numbers of the next states, ``len(states)`` for an end, without the last one if it
             is not used; the numbers of the actions; the rewards; and whether the episode terminated.
 
         Examples
@@ -142,13 +140,13 @@ class LogLines(Summarised):
         """
         columns = ", ".join(f"list({name} ORDER BY step)" for name in ("state", "successor", "action", "reward"))
         query = f"SELECT {columns}, bool_or(terminated) FROM log GROUP BY episode ORDER BY min(line)"
-        found = self._connection.execute(query)
-        while rows := found.fetchmany(10_000):
+        result = self._connection.execute(query)
+        while rows := result.fetchmany(10_000):
             for states, successors, actions, rewards, terminated in rows:
                 yield states, [s for s in successors if s is not None], actions, rewards, bool(terminated)
 
     def _used(self, pooled: bool, horizon: int | None, last_ends: bool, paid: str = "reward") -> tuple[str, str]:
-        """What a transition is, and which lines are used, in SQL."""
+        """Return the columns of a transition, and the condition for the lines that are used, in SQL."""
         successor = "successor"
         if last_ends:
             successor = f"coalesce(successor, CASE WHEN step = {horizon} - 1 THEN {len(self.states)} END)"
@@ -184,10 +182,9 @@ class LogLines(Summarised):
         return returns
 
     def value(self, beta: float, horizon: int) -> float:
-        r"""What the log's own decisions earned: :math:`\frac1\beta\log` of the mean of :math:`e^{\beta\,\text{return}}`.
+        r"""Estimate the value of the log's policy: :math:`\frac1\beta\log` of the mean of :math:`e^{\beta\,\text{return}}`.
 
-        An estimate without a guarantee, of episodes that are whole; NaN if there are none. Positive ``beta`` is
-        risk-seeking, 0 the mean.
+        This is an estimate without a guarantee, from the complete episodes.
 
         Parameters
         ----------
@@ -218,7 +215,7 @@ class LogLines(Summarised):
 
     @cached_property
     def content_hash(self) -> str:
-        """Digest of the labels and counts: what a run that starts from this log depends on."""
+        """Digest of the labels and counts, on which a run that starts from this log depends."""
         digest = hashlib.sha256(repr((self.states, self.actions, self.unused, self.excluded)).encode())
         for array in (self.starts(), *self.outcomes(pooled=False)[:-1]):
             digest.update(array.tobytes())
@@ -227,9 +224,9 @@ class LogLines(Summarised):
 
 @dataclass(frozen=True)
 class Projection:
-    """A log as data about a problem, in which its labels have other numbers.
+    """The data of a log for a problem, in which the labels of the log have other numbers.
 
-    ``horizon`` and ``last_ends`` say which steps are used, as :meth:`Log.outcomes` takes them.
+    ``state`` and ``action`` are these numbers. ``horizon`` and ``last_ends`` are arguments of :meth:`Log.outcomes`.
     """
 
     problem: Problem
@@ -240,18 +237,18 @@ class Projection:
     last_ends: bool
 
     def _moves(self, *columns: np.ndarray) -> Transitions:
-        """Transitions from step, state, action, successor, reward and times."""
+        """Return transitions, given step, state, action, successor, reward and times."""
         step, state, action, successor, reward, times = columns
         rows = (step * self.problem.n_states + self.state[state]) * self.problem.n_actions + self.action[action]
         return Transitions(rows, self.state[successor], times, reward)
 
     def _starts(self, first: np.ndarray, times: np.ndarray) -> Transitions:
-        """First states as transitions of the artificial first step."""
+        """Return first states as transitions of the artificial first step."""
         row, nothing = self.problem.n_rows - 1, self.problem.possible_rewards[0]
         return Transitions(np.full(len(first), row), self.state[first], times, np.full(len(first), nothing))
 
     def counts(self) -> Counts:
-        """The counts of the log; a line that contradicts what is declared is refused."""
+        """Return the counts of the log; raise an error for the first line that contradicts a declaration."""
         counts, log = Counts(self.problem), self.log
         seen = log.outcomes(pooled=self.problem.stationary, horizon=self.horizon, last_ends=self.last_ends)
         *columns, line = (column[np.argsort(seen.line)] for column in seen)
@@ -261,26 +258,26 @@ class Projection:
         return counts
 
     def _add(self, counts: Counts, moves: Transitions, line: np.ndarray, episodes: int) -> None:
-        """Add transitions, or name the first line that contradicts what is declared: by halves, whatever it is."""
+        """Add transitions, or raise an error for the first line that contradicts a declaration, found by bisection."""
         try:
             return counts.add(moves, episodes)
         except InvalidProblemError as error:
             contradiction = error
         order = np.argsort(line)
-        fine, wrong = 0, len(line)
-        while wrong - fine > 1:
-            middle = (fine + wrong) // 2
+        accepted, refused = 0, len(line)  # numbers of first lines
+        while refused - accepted > 1:
+            middle = (accepted + refused) // 2
             counts.clear()
             try:
                 counts.add(Transitions(*(column[order[:middle]] for column in moves[:4])), 0)
-                fine = middle
+                accepted = middle
             except InvalidProblemError as error:
-                wrong, contradiction = middle, error
+                refused, contradiction = middle, error
         reason = str(contradiction).partition(" (after ")[0]
-        raise InvalidProblemError(f"line {line[order[wrong - 1]]} of {self.log.name}: {reason}")
+        raise InvalidProblemError(f"line {line[order[refused - 1]]} of {self.log.name}: {reason}")
 
     def batch(self) -> Batch:
-        """What tests of the assumptions look at. A return that was cut counts as if the rest had paid the least."""
+        """Return the input of the tests of the assumptions; missing rewards of a truncated return count as the smallest."""
         log, problem = self.log, self.problem
         key, where = log._used(False, self.horizon, self.last_ends, "0.0" if problem.random_rewards else "reward")
         previous = f"coalesce(previous, {len(log.states) + 1})"
@@ -298,9 +295,9 @@ class Projection:
         )
 
     def over_time(self) -> list[Transitions]:
-        """The transitions, first states included, in parts that follow each other; episodes are in the order of their lines.
+        """Return the transitions, including first states, in consecutive parts; episodes are in the order of their lines.
 
-        Of a part the tests of the assumptions know no order.
+        The tests of the assumptions do not use the order within a part.
         """
         used = self.log._used(self.problem.stationary, self.horizon, self.last_ends)
         begun, *first = self.log._arrays(PARTS.format("state", "step = 0"))
@@ -313,7 +310,7 @@ class Projection:
         return [Transitions(*some) for some in zip(*columns, strict=True)]
 
     def facts(self) -> tuple[int, int, str | None]:
-        """Steps of the longest episode, transitions that are not used, and what was left out: what a claim rests on."""
+        """Return the steps of the longest episode, the number of unused transitions, and the excluded episodes."""
         longest = self.log.longest if self.horizon is None else self.horizon
         _, where = self.log._used(False, self.horizon, self.last_ends)
         ((unused,),) = self.log._fetch(f"SELECT count(*) FROM log WHERE step < {longest} AND NOT ({where})")

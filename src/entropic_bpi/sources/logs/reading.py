@@ -1,4 +1,4 @@
-"""From a table to the checked lines of a log, in DuckDB; whatever contradicts it is named."""
+"""Conversion of a table to the checked lines of a log, in DuckDB; errors name the line."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -19,27 +19,25 @@ _EXPECTED = {
     **dict.fromkeys(_FLAGS, "neither true nor false"),
     **dict.fromkeys(("state", "next_state"), "not among the declared states"),
 }
-_ENDS = (
-    "give terminated=, truncated= or next_state= (truncated=True, --all-truncated: all that did not terminate were cut)"
-)
+_ENDS = "give terminated=, truncated= or next_state=; truncated=True (--all-truncated) if all others were truncated"
 _UNKNOWN = (
-    "the state after that is missing: of such steps only the endings would be known. Give next_state= for them, or exclude= "
-    "if there is a reason that has nothing to do with what happened"
+    "the next state is missing: using only the outcomes that are known would be a selection. Give next_state=, or exclude= "
+    "such episodes if they were truncated independently of their outcome"
 )
 _FLOATS, _IN_ZONE = ("FLOAT", "DOUBLE"), "TIMESTAMP WITH TIME ZONE"
 
 
 class LogReader(Table):
-    """A log on its way from the data to the table ``log`` of a DuckDB database of its own."""
+    """Converts data to the table ``log`` of its own DuckDB database."""
 
     excluded: str | None = None
-    _width = 0  # how many columns make a state, if they are several
+    _width = 0  # the number of columns of a state, if it is a list of columns
 
     def _create(self, table: str, query: str) -> None:
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS {query}")
 
     def take(self, columns: dict[str, Any], query: str | None, exclude: str | None) -> None:
-        """Make the table ``taken``: the lines with their numbers, and a column for each role."""
+        """Create the table ``taken``: the lines with their numbers, and a column for each role."""
         roles, source = {role: column for role, column in columns.items() if column is not None}, "data"
         single = self._single_columns(roles)
         self.load(single if query is None and exclude is None else None)
@@ -54,7 +52,7 @@ class LogReader(Table):
         parts = {role: quoted(column) for role, column in roles.items() if isinstance(column, str)}
         parts |= self._joined({role: column for role, column in roles.items() if role not in parts}, source)
         if exclude is not None:
-            for condition in (exclude, f"({exclude}\n)"):  # which together make it one expression
+            for condition in (exclude, f"({exclude}\n)"):  # both are valid only if it is a single expression
                 self.check_select("exclude", "one condition on the columns", exclude, f"SELECT {condition}")
             parts["unwanted"] = f"({exclude}\n)"
         named = [f"{part} AS {role}" for role, part in parts.items()]
@@ -63,11 +61,11 @@ class LogReader(Table):
         if "order_by" in roles:
             self._number_steps(columns["order_by"])
         self.kinds = self.columns("taken")
-        # What each role is in ``log``, where NULL stands for whatever it cannot be.
+        # The expression of each role in ``log``; NULL for invalid values.
         step, reward = (f"TRY_CAST({role} AS DOUBLE)" for role in ("step", "reward"))
         self.values = {
             "step": f"CASE WHEN {step} = trunc({step}) THEN TRY_CAST(step AS BIGINT) END",
-            "reward": f"CASE WHEN isfinite({reward}) THEN {reward} + 0.0 END",  # there is no -0.0
+            "reward": f"CASE WHEN isfinite({reward}) THEN {reward} + 0.0 END",  # turns -0.0 into 0.0
             **{role: f"TRY_CAST({role} AS BOOLEAN)" if role in self.kinds else "false" for role in _FLAGS},
         }
         if exclude is not None:
@@ -76,7 +74,7 @@ class LogReader(Table):
             self.connection.execute(f"DELETE FROM taken WHERE episode IN ({unwanted})")
 
     def _single_columns(self, roles: dict[str, Any]) -> dict[str, Any]:
-        """The columns by role, those of a state of several columns with their positions."""
+        """Return the columns by role; if a state has several columns, with their positions."""
         lists = {role: list(column) for role, column in roles.items() if isinstance(column, list | tuple)}
         for role in lists.keys() - {"state", "next_state"}:
             raise InvalidProblemError(f"{role} must be one column, got {shown(roles[role])}")
@@ -84,12 +82,12 @@ class LogReader(Table):
             widths = {len(lists.get(role, ())) for role in ("state", "next_state") if role in roles}
             self._width = widths.pop()
             if widths or not self._width:
-                raise InvalidProblemError("state and next_state must be lists of as many columns")
+                raise InvalidProblemError("state and next_state must be lists of the same number of columns")
         parts = {f"{role}[{i}]": column for role, columns in lists.items() for i, column in enumerate(columns)}
         return {role: column for role, column in roles.items() if role not in lists} | parts
 
     def _joined(self, lists: dict[str, Any], source: str) -> dict[str, str]:
-        """Several columns as one value, which is missing if one of them is."""
+        """Return expressions that combine several columns into one value, which is NULL if one of them is."""
         kinds, joined = self.columns(source), {}
         names = [{role: columns[i] for role, columns in lists.items()} for i in range(self._width)]
         values = [
@@ -103,9 +101,9 @@ class LogReader(Table):
         return joined
 
     def _plain(self, table: str, columns: dict[str, tuple[str, str]], *, whole_floats: bool = True) -> dict[str, str]:
-        """Labels as expressions: integers if all of a table are whole numbers, and NULL where one is missing.
+        """Return expressions of labels: integers if all labels of a table are whole numbers, and NULL for missing ones.
 
-        ``columns`` has an expression and a type for each role.
+        ``columns`` contains an expression and a type for each role.
         """
         plain, whole = {}, {}
         for role, (value, kind) in columns.items():
@@ -142,27 +140,27 @@ class LogReader(Table):
             raise InvalidProblemError(f"order_by: {column} of {self.name} has the type {kind}, not numbers or times")
         order = f"PARTITION BY episode ORDER BY {key}, line"
         keys = f"SELECT line, {text} AS given, {key} AS key, lag({key}) OVER ({order}) AS before FROM taken"
-        wrong = f"SELECT line, given, key IS NULL FROM ({keys}) WHERE key IS NULL OR key = before ORDER BY line LIMIT 1"
-        for line, value, is_missing in self.fetch(wrong):
-            found = f"has {shown(value)} a second time in this episode: which step was first is not known"
-            if is_missing:
-                found = f"is {shown(value)}, expected a number or a time such as 2024-01-31 08:00"
-            found = "is missing" if value is None else found
-            raise InvalidProblemError(f"line {line} of {self.name}: {column} {found}")
+        bad = f"SELECT line, given, key IS NULL FROM ({keys}) WHERE key IS NULL OR key = before ORDER BY line LIMIT 1"
+        for line, value, is_invalid in self.fetch(bad):
+            problem = f"has {shown(value)} a second time in this episode, so that the order of steps is unknown"
+            if is_invalid:
+                problem = f"is {shown(value)}, expected a number or a time such as 2024-01-31 08:00"
+            problem = "is missing" if value is None else problem
+            raise InvalidProblemError(f"line {line} of {self.name}: {column} {problem}")
         self._create("taken", f"SELECT * EXCLUDE (order_by), row_number() OVER ({order}) - 1 AS step FROM taken")
 
     # -- labels --------------------------------------------------------------------------------------------------------
 
     def number(self, table: str, roles: Iterable[str], declared: Iterable[Any] | None) -> tuple[Any, ...]:
-        """Make the table of the labels that occur in these roles, and of their numbers; the labels in order."""
+        """Create the table of the labels in these roles, with their numbers; return the labels in order."""
         values = self._plain("taken", {role: (role, self.kinds[role]) for role in roles if role in self.kinds})
-        used = {"next_state": f" WHERE NOT coalesce({self.values['terminated']}, false)"}  # nothing follows an end
+        used = {"next_state": f" WHERE NOT coalesce({self.values['terminated']}, false)"}  # not of ends
         seen = {role: f"SELECT {value} AS label FROM taken{used.get(role, '')}" for role, value in values.items()}
         if declared is not None:
             self._declare(table, declared)
             seen = {table: "SELECT label FROM declared", **seen}
         every = f"({' UNION ALL '.join(seen.values())})"
-        # Labels of different types are compared in the type that they have in common.
+        # Labels of different types are compared in their common type.
         kind = self.columns(every)["label"]
         for role, labels in seen.items():
             self._refuse_rounding(role, labels, kind)
@@ -171,31 +169,31 @@ class LogReader(Table):
         if declared is not None:
             labels, order = f"SELECT CAST(label AS {kind}) AS label, place FROM declared", "place"
         self._create(table, f"SELECT label, row_number() OVER (ORDER BY {order}) - 1 AS code FROM ({labels})")
-        # Python sees of a MAP what it sees of a STRUCT, and needs pytz for zones.
+        # In Python, a MAP is not distinguishable from a STRUCT, and times with a zone need pytz.
         if "MAP(" in kind or kind == _IN_ZONE:
-            raise InvalidProblemError(f"{self.name} has {table} of type {kind}: give them as text")
-        found = [hashable(label) for (label,) in self.fetch(f"SELECT label FROM {table} ORDER BY code")]
-        if len(set(map(str, found))) < len(found):
-            raise InvalidProblemError(f"{self.name} has different {table} that are written alike: give them as text")
-        return tuple(found)
+            raise InvalidProblemError(f"{self.name} has {table} of type {kind}: convert them to text")
+        names = [hashable(label) for (label,) in self.fetch(f"SELECT label FROM {table} ORDER BY code")]
+        if len(set(map(str, names))) < len(names):
+            raise InvalidProblemError(f"{self.name} has different {table} with the same text: convert them to text")
+        return tuple(names)
 
     def _refuse_rounding(self, role: str, labels: str, kind: str) -> None:
-        """Refuse labels that change in the type in which they are compared."""
+        """Raise an error if a label changes by conversion to the type in which labels are compared."""
         own = self.columns(f"({labels})")["label"]
         changed = f"TRY_CAST(CAST(label AS {kind}) AS {own}) IS DISTINCT FROM label" if own != kind else "false"
         for (label,) in self.fetch(f"SELECT label FROM ({labels}) WHERE {changed} LIMIT 1"):
-            words = f"would be rounded: it is compared with labels of type {kind}. Give all of them the same type"
+            words = f"would be rounded by comparison with labels of type {kind}: convert all labels to the same type"
             raise InvalidProblemError(f"{role} {shown(label)} of {self.name} {words}")
 
     def _declare(self, name: str, declared: Iterable[Any]) -> None:
-        """Make the table ``declared`` of labels in their order; states of several columns as they are in the table."""
+        """Create the table ``declared`` of labels in order; states of several columns have the form of the table."""
         labels = [label.item() if isinstance(label, np.generic) else label for label in check_list(name, declared)]
         if not labels or any(label is None for label in labels):
-            raise InvalidProblemError(f"{name} must list at least one label, and not None; got {shown(labels)}")
+            raise InvalidProblemError(f"{name} must list at least one label, without None; got {shown(labels)}")
         if name == "states" and self._width:
             for label in labels:
                 if not isinstance(label, list | tuple) or len(label) != self._width:
-                    expected = f"tuples of {self._width} values, as state has columns"
+                    expected = f"tuples of {self._width} values, one for each column of state"
                     raise InvalidProblemError(f"states must be {expected}, got {shown(label)}")
             labels = [{f"p{i}": value for i, value in enumerate(label)} for label in labels]
         query = f"SELECT unnest(?) AS label, unnest(range({len(labels)})) AS place"
@@ -209,17 +207,20 @@ class LogReader(Table):
     # -- lines ---------------------------------------------------------------------------------------------------------
 
     def check(self, cut: bool) -> None:
-        """Make the table ``log``, or name a line; ``cut``: whether every episode that did not terminate was truncated."""
+        """Create the table ``log``, or raise an error that names a line.
+
+        ``cut`` says whether every episode that did not terminate was truncated.
+        """
         has_next = "next_state" in self.kinds
         parts = {"next_state": f"CASE WHEN false THEN {self.values['state']} END"} | self.values
         given = ", ".join(f"{value} AS {role}" for role, value in parts.items())
-        told = "next_state IS NOT NULL" if has_next else "false"
+        given_next = "next_state IS NOT NULL" if has_next else "false"
         steps = "PARTITION BY episode ORDER BY step, line"
         self._create(
             "walked",
-            f"WITH given AS (SELECT line, episode, {told} AS told, {given} FROM taken), "
-            "coded AS (SELECT line, episode, step, s.code AS state, a.code AS action, reward, t.code AS next_state, told, "
-            "terminated, truncated FROM given LEFT JOIN states s ON given.state = s.label LEFT JOIN actions a "
+            f"WITH given AS (SELECT line, episode, {given_next} AS has_next, {given} FROM taken), "
+            "coded AS (SELECT line, episode, step, s.code AS state, a.code AS action, reward, t.code AS next_state, "
+            "has_next, terminated, truncated FROM given LEFT JOIN states s ON given.state = s.label LEFT JOIN actions a "
             "ON given.action = a.label LEFT JOIN states t ON given.next_state = t.label) "
             f"SELECT *, lead(state) OVER ({steps}) AS following, lag(state) OVER ({steps}) AS previous, "
             f"row_number() OVER ({steps}) - 1 AS place FROM coded",
@@ -230,20 +231,20 @@ class LogReader(Table):
             self._refuse_value("episode", "isnan(episode)")
         for role in ("episode", "step", "state", "action", "reward", *_FLAGS):
             self._refuse_value(role, f"{role} IS NULL")
-        self._refuse_value("next_state", "told AND next_state IS NULL AND NOT terminated")
+        self._refuse_value("next_state", "has_next AND next_state IS NULL AND NOT terminated")
         label = "(SELECT label FROM states WHERE code = {})".format
         last, ended = "following IS NULL AND next_state IS NULL", "(terminated OR truncated)"
         at_end = "true" if has_next else "step < (SELECT max(step) FROM walked)"
         elsewhere, both = "NOT terminated AND next_state <> following", f"{label('next_state')}, {label('following')}"
-        for wrong, values, message in (
-            ("step <> place", "step, place", "step {} where step {} should be: steps are 0, 1, 2, … once each"),
-            (f"{ended} AND following IS NOT NULL", "step", "it goes on although it terminated or was cut at step {}"),
-            (elsewhere, both, "next_state is {!r}, but the episode goes on in state {!r}"),
-            (f"{last} AND NOT ({cut} OR {ended})", "step", f"it stops after step {{}}, and nothing tells how: {_ENDS}"),
-            (f"{last} AND NOT terminated AND {at_end}", "step", f"it was cut after step {{}}, and {_UNKNOWN}"),
+        for condition, values, message in (
+            ("step <> place", "step, place", "got step {}, expected step {}: steps are 0, 1, 2, … once each"),
+            (f"{ended} AND following IS NOT NULL", "step", "it continues after it terminated or was cut at step {}"),
+            (elsewhere, both, "next_state is {!r}, but the episode continues in state {!r}"),
+            (f"{last} AND NOT ({cut} OR {ended})", "step", f"it stops after step {{}} for an unknown reason: {_ENDS}"),
+            (f"{last} AND NOT terminated AND {at_end}", "step", f"it was truncated after step {{}}, and {_UNKNOWN}"),
         ):
-            found = f"SELECT line, episode, {values} FROM walked WHERE {wrong} ORDER BY line LIMIT 1"
-            for line, episode, *entries in self.fetch(found):
+            bad = f"SELECT line, episode, {values} FROM walked WHERE {condition} ORDER BY line LIMIT 1"
+            for line, episode, *entries in self.fetch(bad):
                 place = f"line {line} of {self.name}, episode {shown(episode)}"
                 raise InvalidProblemError(f"{place}: {message.format(*entries)}")
         successor = "CASE WHEN terminated THEN (SELECT count(*) FROM states) ELSE coalesce(next_state, following) END"
@@ -253,9 +254,9 @@ class LogReader(Table):
         self._create("log", f"SELECT {columns}, {successor} AS successor FROM walked")
         self.connection.execute("DROP TABLE taken; DROP TABLE walked")
 
-    def _refuse_value(self, role: str, wrong: str) -> None:
-        """Name the first line with a ``wrong`` value, and the value."""
-        for (line,) in self.fetch(f"SELECT min(line) FROM walked WHERE {wrong} HAVING count(*) > 0"):
+    def _refuse_value(self, role: str, condition: str) -> None:
+        """Raise an error for the first line with this ``condition``, which names the line and its value."""
+        for (line,) in self.fetch(f"SELECT min(line) FROM walked WHERE {condition} HAVING count(*) > 0"):
             value = self._one(f"SELECT {role} FROM taken WHERE line = {line}")
             missing = value is None or value != value
             problem = "is missing" if missing else f"is {shown(value)}, {_EXPECTED[role]}"

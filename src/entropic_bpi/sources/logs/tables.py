@@ -1,8 +1,8 @@
-"""Tables of any origin in DuckDB: every value is read as it was written, or there is an error.
+"""Tables of any origin in DuckDB: every value is read exactly, or an error is raised.
 
-DuckDB guesses well, and that is not good enough for evidence: a CSV file whose first lines have another number of columns
-loses them, quotes that appear late become part of a value, ``log [1].csv`` is the file ``log 1.csv``, and numbers that
-Parquet does not have are rounded. So nothing is guessed here.
+DuckDB guesses how to read data, which is not safe enough for evidence: it drops the first lines of a CSV file if they have
+another number of columns, it makes quotes a part of a value if they appear late in the file, it reads ``log 1.csv`` for
+``log [1].csv``, and it rounds numbers of types that it does not have. So nothing is guessed here.
 """
 
 import csv
@@ -21,20 +21,20 @@ from entropic_bpi.tools.extras import module_of_extra
 from entropic_bpi.tools.text import shown
 
 _CLOSED = ("autoinstall_known_extensions", "autoload_known_extensions", "python_enable_replacements")
-# Every column is text, so that no label is changed ('007') and a wrong entry has a line.
+# Every column is text, so that no label is changed ('007'), and errors can name the line of an invalid entry.
 _DIALECT = "auto_detect = false, delim = ',', quote = '\"', escape = '\"', header = true, nullstr = ''"
 _PARQUET, _JSON = (".parquet", ".pq"), (".jsonl", ".ndjson", ".json")
 
 
 class Table:
-    """The table ``data`` of a DuckDB database of its own, which has no access to anything else.
+    """The table ``data`` in its own DuckDB database, which has no access to other data.
 
     Attributes
     ----------
     name : str
-        Of the file, or the type of the data.
+        Name of the file, or the type of the data.
     text : bool
-        Whether all values are text, as those of CSV files.
+        Whether all values are text, as in CSV files.
     rounded : set of str
         Columns of Parquet files whose values DuckDB may have rounded.
     """
@@ -45,7 +45,7 @@ class Table:
         self.data, self.name, self.text = data, type(data).__name__, False
         self.rounded: set[str] = set()
         self._lines: int | None = None
-        self._objects: dict[str, Any] = {}  # columns of any Python objects
+        self._objects: dict[str, Any] = {}  # columns of arbitrary Python objects
 
     def fetch(self, query: str) -> list[tuple[Any, ...]]:
         return self.connection.execute(query).fetchall()
@@ -54,11 +54,11 @@ class Table:
         return self.fetch(query)[0][0]
 
     def columns(self, table: str) -> dict[str, str]:
-        """The columns of a table or view, and their types."""
+        """Return the columns of a table or view, with their types."""
         return {name: kind for name, kind, *_ in self.fetch(f"DESCRIBE FROM {table}")}
 
     def load(self, roles: Mapping[str, Any] | None) -> None:
-        """Make the table ``data`` with the columns of some roles, or with all; from then on nothing else can be read."""
+        """Create the table ``data`` with the columns of these roles, or all columns, and lock the database."""
         if isinstance(self.data, (str, os.PathLike)):
             self._open_files(os.fsdecode(self.data))
         else:
@@ -83,12 +83,12 @@ class Table:
                 raise InvalidProblemError(f"{role}={shown(column)} is not a column of {self.name}, which has {has}")
 
     def check_select(self, name: str, expected: str, text: Any, query: str) -> None:
-        """Refuse what is not one SELECT statement."""
+        """Raise an error unless ``query`` is one SELECT statement."""
         statements = self.connection.extract_statements(query) if isinstance(text, str) else []
         if [statement.type for statement in statements] != [self.duckdb.StatementType.SELECT]:
             raise InvalidProblemError(f"{name} must be {expected}, got {shown(text)}")
 
-    # -- what was given ------------------------------------------------------------------------------------------------
+    # -- data from users -----------------------------------------------------------------------------------------------
 
     def _register(self, columns: Any) -> None:
         self.data = columns
@@ -108,7 +108,7 @@ class Table:
         paths = sorted(filter(os.path.isfile, found))
         if not paths:
             raise FileNotFoundError(f"there is no file {shown(path)}; only local files are read, and SQL is query=")
-        # DuckDB takes a path for a pattern, and one that begins with a protocol for a place in the network.
+        # DuckDB interprets a path as a pattern, and one that begins with a protocol as an address in the network.
         given = [_text(glob.escape(os.path.abspath(path))) for path in paths]
         if all(path.lower().endswith(_PARQUET) for path in paths):
             self._open_parquet(given)
@@ -118,7 +118,7 @@ class Table:
             self._open_csv(paths, given)
 
     def _open_csv(self, paths: list[str], given: list[str]) -> None:
-        """One dialect: commas, double quotes that are doubled inside quotes, and a first line with the names."""
+        """Open CSV files of one dialect: commas, double quotes, doubled inside quotes, and names in the first line."""
         headers, lines = zip(*map(_lines_of, paths), strict=True)
         names = [name or f"column{i}" for i, name in enumerate(headers[0])]
         if not names or len({name.lower() for name in names}) < len(names) or len(set(headers)) > 1:
@@ -132,19 +132,19 @@ class Table:
         self._view(f"FROM read_csv([{', '.join(given)}], {_DIALECT}, {options}, columns = {{{columns}}})")
 
     def _open_parquet(self, given: list[str]) -> None:
-        # The columns of one file would be cast to the types of another.
+        # DuckDB would convert the columns of one file to the types of another.
         kinds = []
         for files in (*([path] for path in given[1:]), given):
             self._view(f"FROM read_parquet([{', '.join(files)}], hive_partitioning = false)")
             kinds.append(self.columns("given"))
         if any(kind != kinds[0] for kind in kinds):
             raise ValueError("the files have different columns, or columns of different types")
-        # Decimals that are too long become doubles, and times of this old type lose their nanoseconds.
+        # DuckDB converts decimals that are too long to doubles, and times of the old type INT96 lose their nanoseconds.
         rounded = f"FROM parquet_schema([{', '.join(given)}]) SELECT name WHERE type = 'INT96' OR precision > 38"
         self.rounded = {name for (name,) in self.fetch(rounded)}
 
     def _refuse_merged_values(self) -> None:
-        """Refuse a column of Python objects of which DuckDB takes different ones for the same, such as 1 and '1'."""
+        """Raise an error if DuckDB made different Python objects of a column equal, such as 1 and '1'."""
         for name in self._objects.keys() & self.columns("data").keys():
             try:
                 different = set(self._objects[name])
@@ -152,7 +152,7 @@ class Table:
                 different = set(map(hashable, self._objects[name]))
             known = [value for value in different if value is not None and str(value != value) == "False"]
             if self._one(f"SELECT count(DISTINCT {quoted(name)}) FROM data") < len(known):
-                raise ValueError(f"column {name} holds different values that are the same to DuckDB: give it one type")
+                raise ValueError(f"column {name} has different values that DuckDB makes equal: give it one type")
 
 
 def _opened(path: str) -> Any:
@@ -161,7 +161,7 @@ def _opened(path: str) -> Any:
 
 
 def _lines_of(path: str) -> tuple[tuple[str, ...], int]:
-    """The names in the first line of a CSV file, and how many lines follow; an empty one does not count."""
+    """Return the names in the first line of a CSV file, and the number of lines after it, without empty ones."""
     with _opened(path) as file:
         lines = csv.reader(file, strict=True)
         try:
@@ -171,7 +171,7 @@ def _lines_of(path: str) -> tuple[tuple[str, ...], int]:
 
 
 def json_rows(path: str) -> Iterable[tuple[str, Any]]:
-    """Yield the objects of a file of JSON lines, or of one JSON list, each with the words for its place."""
+    """Yield the objects of a file of JSON lines, or of one JSON list, each with a description of its place."""
     with _opened(path) as file:
         for number, line in enumerate(file, 1):
             if number == 1 and line.lstrip().startswith("["):
@@ -188,20 +188,20 @@ def json_rows(path: str) -> Iterable[tuple[str, Any]]:
 
 
 def _as_columns(data: Any) -> Any:
-    """Return dictionaries, rows and arrays as a dictionary of arrays; frames, which DuckDB knows, as they are."""
+    """Return dictionaries, rows and arrays as a dictionary of arrays; other data, such as frames, unchanged."""
     if isinstance(data, Mapping):
         return {str(name): _array(values, f"column {name}") for name, values in data.items()}
     if isinstance(data, (list, tuple)):
         return _rows_as_columns((f"row {i}", row) for i, row in enumerate(data, 1))
     if isinstance(data, np.ndarray):
         if data.dtype.names is None:
-            raise ValueError("an array has no names of columns: give a dictionary, such as {'episode': array[:, 0], …}")
+            raise ValueError("an array has no column names: give a dictionary, such as {'episode': array[:, 0], …}")
         return {name: data[name] for name in data.dtype.names}
     return data
 
 
 def _rows_as_columns(rows: Iterable[tuple[str, Any]]) -> dict[str, np.ndarray]:
-    """Return the columns of rows that are dictionaries, each with the words for its place; all must have the same keys."""
+    """Return the columns of rows; each row is a description of its place and a dictionary, with the same keys in all."""
     columns: dict[str, list[Any]] = {}
     for place, row in rows:
         if not isinstance(row, Mapping) or not row:
@@ -219,7 +219,7 @@ def _rows_as_columns(rows: Iterable[tuple[str, Any]]) -> dict[str, np.ndarray]:
 
 
 def _array(values: Any, what: str) -> np.ndarray:
-    """Values of one plain type as an array of it; anything else as objects, so that none is changed."""
+    """Return values of one plain type as an array of that type, and other values as objects, so that none is changed."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
             raise ValueError(f"{what} must have one axis, got shape {values.shape}; several columns can make one state")
@@ -239,7 +239,7 @@ def _array(values: Any, what: str) -> np.ndarray:
 
 
 def hashable(label: Any) -> Any:
-    """A label that can be the key of a dictionary: arrays, lists and dictionaries as tuples."""
+    """Return a label in hashable form: arrays, lists and the values of dictionaries as tuples."""
     if isinstance(label, dict):
         label = list(label.values())
     elif isinstance(label, np.ndarray):
