@@ -42,7 +42,7 @@ def with_rewards(
     table of the rewards that change (a mapping or a CSV file).
     """
     unsupported = {
-        "is for known rewards, and this run learned random ones": problem.random_rewards,
+        "is for known rewards, but random rewards were learned": problem.random_rewards,
         "is not supported where reward= was declared: give the others as reward=": problem.reward is not None,
         "is not supported with noise=, whose outcomes have their own rewards": problem.noise is not None,
     }
