@@ -104,7 +104,7 @@ def test_a_policy_that_differs_between_steps_needs_to_know_the_step(differs):
     for _ in range(2):
         policy.start()
         assert [policy(0), policy(0)] == [1, 0]
-    with pytest.raises(eb.InvalidProblemError, match=r"for 2 steps: call policy\.start"):
+    with pytest.raises(eb.InvalidProblemError, match=r"has 2 steps: call policy\.start"):
         policy(0)
 
 

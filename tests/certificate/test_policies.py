@@ -144,7 +144,7 @@ def test_the_policy_of_a_log_is_played_by_its_labels(kind, tmp_path):
     claim.save(tmp_path / "certificate.json")
     policy = eb.Policy.load(tmp_path / "certificate.json")
     assert [policy(observation, 1) for observation in observations] == ["walk", "ride", "wait"][: len(observations)]
-    with pytest.raises(eb.InvalidProblemError, match="none of the observations"):
+    with pytest.raises(eb.InvalidProblemError, match="not one of the observations"):
         policy("elsewhere")
 
 
@@ -164,7 +164,7 @@ def test_maps_and_times_in_a_zone_are_given_as_text(labels):
 
 
 def test_what_was_never_observed_is_an_error_unless_an_action_is_given_for_it(on_lake):
-    with pytest.raises(eb.InvalidProblemError, match="none of the observations"):
+    with pytest.raises(eb.InvalidProblemError, match="not one of the observations"):
         eb.Policy.load(on_lake)(99, 0)
     careful = eb.Policy.load(on_lake, unseen=3)
     assert careful(99, 0) == 3
@@ -206,7 +206,7 @@ def test_a_rollout_takes_environments_of_every_kind_and_functions(on_lake):
     assert len(seen.returns) == 5
     with pytest.raises(eb.InvalidProblemError, match="horizon is required"):
         eb.rollout(lake, lambda observation, step: 2)
-    with pytest.raises(eb.InvalidProblemError, match="for 4 steps"):
+    with pytest.raises(eb.InvalidProblemError, match="the policy has 4 steps"):
         eb.rollout(lake, on_lake, horizon=5)
 
 

@@ -362,7 +362,7 @@ def test_an_error_of_the_environment_must_be_accepted_and_is_in_the_certificate(
     Stumbling.sturdy = True
     refused = invoke(*words, "--resume")
     assert refused.exit_code == 2
-    assert "accept_errors=True (--accept-errors) goes on" in refused.output
+    assert "accept_errors=True (--accept-errors) resumes the run" in refused.output
     assert refused.output.count("\n") == 1
     accepted = invoke(*words, "--resume", "--accept-errors")
     assert accepted.exit_code == 0, accepted.output

@@ -124,6 +124,7 @@ def test_a_method_with_the_old_array_is_told_the_new_functions(registered, monke
     """Its checkpoints would not save what it remembers."""
     monkeypatch.setattr(Exhaustive, "memory", np.zeros(3), raising=False)
     with pytest.raises(
-        InvalidProblemError, match=r"memory of method 'exhaustive' is now state\(\) and restore\(state\)"
+        InvalidProblemError,
+        match=r"method 'exhaustive' has memory, which is replaced by state\(\) and restore\(state\)",
     ):
         eb.identify(MDP, method=registered, **GOAL)

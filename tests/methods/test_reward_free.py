@@ -75,3 +75,12 @@ def test_the_bound_grows_with_beta():
     sets = method._sets(counts)
     totals = [method._point(b, sets, counts)[0] for b in np.geomspace(1e-5, 3, 60)]
     assert np.all(np.diff(totals) >= 0)
+
+
+def test_a_deviation_that_is_not_a_number_leaves_the_range_of_the_return():
+    run = eb.explore(
+        eb.instances.risky_bridge(horizon=3), eps=5.0, delta=0.1, betas=(0.1, 1), successors="model", seed=1
+    )
+    method = reward_free.RewardFree(run.certificate.problem)
+    assert method._bound(0.5, 1.0, 0.25) < method.spread
+    assert method._bound(0.5, 1.0, math.nan) == method._bound(0.0, 1.0, math.nan) == method.spread

@@ -304,9 +304,9 @@ def test_a_policy_may_be_given_in_any_form(uniform):
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ({0: 0}, "policy does not say what to do in state 1"),
-        ({0: 0, 1: 5}, r"policy says 5 in state 1, which is not an action: there are 0, 1"),
-        (lambda state: [], r"policy says \[\] in state 0"),
+        ({0: 0}, "policy has no action for state 1"),
+        ({0: 0, 1: 5}, r"policy has 5 for state 1, which is not an action: there are 0, 1"),
+        (lambda state: [], r"policy has \[\] for state 0"),
         (np.zeros((2, 2), dtype=int), "policy must have shape"),
         (np.full((3, 2), 2), "is not an action"),
     ],

@@ -339,7 +339,7 @@ def test_an_announcement_that_exists_is_never_replaced(tmp_path):
         {"beta": 2.0},
         {},
     ):  # the same run again may have another result if the environment's luck is its own
-        with pytest.raises(eb.InvalidProblemError, match=r"preregistration\.json exists and is of another run"):
+        with pytest.raises(eb.InvalidProblemError, match=r"preregistration\.json belongs to another run"):
             run(preregister=path, **change)
     assert path.read_bytes() == before
 

@@ -13,6 +13,7 @@ from reference import verifier as reference
 import entropic_bpi as eb
 from entropic_bpi.verification import _claim
 from entropic_bpi.verification._ball import Balls, Rows, closed, extreme_mean, holds_none, intervals_of
+from entropic_bpi.verification._kl import KLRecursion
 
 BRIDGE = eb.instances.risky_bridge()
 RISKY_AT_S4, GOAL, PIT = 4 * 2 + 1, 6, 7
@@ -171,6 +172,20 @@ def test_all_leaves_at_once_have_the_gap_of_one_after_another(honest, monkeypatc
     leaves = sum(leaf == "ratio" for leaf in honest["claim"]["cuts"])
     assert leaves > 1
     assert told[-1] == (BRIDGE.horizon * (1 + leaves),) * 2
+
+
+def test_a_leaf_whose_gap_is_not_a_number_makes_the_check_fail(honest, monkeypatch):
+    """Whichever leaf it is: max() of Python ignores a NaN that does not come first."""
+    gaps, gap_on = [], KLRecursion.gap_on
+
+    def last_ones_are_nan(*arguments):
+        gaps.append(gap_on(*arguments) if not gaps else math.nan)
+        return gaps[-1]
+
+    monkeypatch.setattr(_claim, "_LEAF_OUTCOMES", 1)
+    monkeypatch.setattr(KLRecursion, "gap_on", last_ones_are_nan)
+    assert "not finite" in problems(copy.deepcopy(honest))[0]
+    assert math.isnan(gaps[-1])
 
 
 def test_a_single_row_has_no_outcome_that_another_row_filled_it_up_with(silent):

@@ -30,6 +30,7 @@ from entropic_bpi.problem.counts import Counts
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.verification import Verification, verify
 from entropic_bpi.verification._ball import Balls, Rows, betting_radii, mixture_radii, stirling_error
+from entropic_bpi.verification._explored import _bound
 from entropic_bpi.verification._intervals import Interval, power
 from entropic_bpi.verification._pairs import same_action
 
@@ -733,3 +734,8 @@ def test_small_risk_with_the_machine_checked_constants(beta):
     check = eb.verify(result.certificate)
     assert check.ok, check.problems
     assert check.upper == pytest.approx(result.certificate.upper, abs=1e-9)
+
+
+def test_a_deviation_that_is_not_a_number_leaves_the_trivial_bound():
+    assert _bound(0.5, 1.0, 0.25, 3.0) < 3.0
+    assert _bound(0.5, 1.0, math.nan, 3.0) == _bound(0.0, 1.0, math.nan, 3.0) == 3.0

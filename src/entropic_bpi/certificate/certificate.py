@@ -42,10 +42,10 @@ _ALWAYS_AFFORDED = 2**30  # bytes of memory that planning for the problem of any
 
 
 class Reported(Summarised):
-    """A result of which a report can be written."""
+    """A result that can be written as a report."""
 
     def report(self, path: str | Path) -> Verification:
-        """Write a report, see :func:`entropic_bpi.show.report.write`.
+        """Write the result as an HTML page, see :func:`entropic_bpi.show.report.write`.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class Verifiable(Reported):
         Raises
         ------
         InvalidProblemError
-            If an appraisal is of a known model: there are no data to check.
+            For an appraisal of a known model: there are no data to check.
 
         Examples
         --------
@@ -139,13 +139,13 @@ class Certificate(Verifiable):
     provenance : Provenance
         How the counts came about.
     test : str or None
-        What the gap of ``"kl"`` comes from: ``"ratio"``, the gap certificate; ``"pairs"``, the pair certificate;
-        ``"explored"``, the bound for all rewards, of a policy that is best by the estimates; or ``"boxes"``, the gap
+        How the gap of ``"kl"`` was bounded: ``"ratio"``, the gap certificate; ``"pairs"``, the pair certificate;
+        ``"explored"``, the bound for all rewards, for the policy that is best by the estimates; or ``"boxes"``, the gap
         certificate on each of several parts of the kernels.
     cells : tuple of Cell or None
-        Of the entropic value at risk: the λ at whose bounds the claim comes from, and how far each of them speaks.
+        For the entropic value at risk: the λ from whose bounds the claim follows, and the end of the cell of each.
     cuts : tuple of Cut or str, or None
-        Of ``"boxes"``: the tree of the parts in preorder, see ``entropic_bpi.types.Claim``.
+        For ``"boxes"``: the tree of the parts in preorder, see ``entropic_bpi.types.Claim``.
 
     Examples
     --------
@@ -185,7 +185,7 @@ class Certificate(Verifiable):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the claim rests on, in words."""
+        """The assumptions of the claim, in words."""
         return assumptions_of(self.problem, self.transitions, self.provenance, self.constants)
 
     @property
@@ -212,11 +212,11 @@ class Certificate(Verifiable):
 
     @property
     def alpha(self) -> float | None:
-        """The level of the entropic value at risk, if that is the risk."""
+        """The level of the entropic value at risk; None for another risk."""
         return getattr(self.problem.risk, "alpha", None)
 
     beta = property(attrgetter("problem.beta"), doc="The risk parameter; NaN for EVaR, which has a level instead.")
-    eps = property(attrgetter("problem.eps"), doc="The target of the gap.")
+    eps = property(attrgetter("problem.eps"), doc="The target for the gap.")
     delta = property(attrgetter("problem.delta"), doc="The probability with which the claim may fail.")
     stationary = property(attrgetter("problem.stationary"), doc="Whether counts are pooled over the steps.")
     successors = property(
@@ -242,8 +242,9 @@ class Certificate(Verifiable):
     def policy_of(self, observation: Any, step: int = 0) -> Any:
         """Return the action of the policy on an observation.
 
-        Arrays of integers are given as tuples. Of a model, ``observation`` is a state's number or name, and the action is
-        a number. Of a log, both are labels; those of actions that are neither numbers nor made of them are given as text.
+        An action that is an array of integers is returned as a tuple. For a model, ``observation`` is the number or the name
+        of a state, and the action is a number. For a log, both are labels; those of actions that are neither numbers nor
+        made of numbers are returned as text.
 
         Parameters
         ----------
@@ -260,8 +261,8 @@ class Certificate(Verifiable):
         Raises
         ------
         InvalidProblemError
-            If the observation is none of the environment's or, where states are numbered as they are first seen, was not
-            seen in this run. The claim reckons with such observations: it holds whatever is done on them.
+            If the environment has no such observation or, with ``max_states``, if it was not seen in this run. The claim
+            allows for such observations: it holds whatever action is played there.
 
         Examples
         --------
@@ -275,21 +276,21 @@ class Certificate(Verifiable):
         return self.action_of(self.policy, observation, at)
 
     def action_of(self, policy: np.ndarray, observation: Any, step: int) -> Any:
-        """Return what any policy of this problem does on an observation; see :meth:`policy_of`.
+        """Return the action of any policy of this problem on an observation; see :meth:`policy_of`.
 
         Parameters
         ----------
         policy : int array ``(H, S)``
             The numbers of the actions.
         observation : observation, or state of a model
-            What is observed.
+            The observation.
         step : int
-            The step.
+            The step, from 0.
 
         Returns
         -------
         action
-            As the environment's ``step`` takes it; of a model, by number.
+            The action, as the environment's ``step`` takes it; for a model, its number.
 
         Examples
         --------
@@ -309,14 +310,14 @@ class Certificate(Verifiable):
         name = self.problem.labels[1][action]
         try:
             return ast.literal_eval(name)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):  # in a file that is not ours
+        except (ValueError, SyntaxError, MemoryError, RecursionError):  # in a file that this library did not write
             raise CertificateError(f"{shown(name)} is not the name of an environment's action") from None
 
     def policy_for(self, mdp: FiniteMDP) -> np.ndarray:
         """Return the policy for a model of the same environment, whose states have the same names.
 
-        :func:`~entropic_bpi.from_gymnasium` may add twins of a state (``36'``) and further ends (``end 2``): a twin does
-        what its state does, and at an end nothing is chosen.
+        :func:`~entropic_bpi.from_gymnasium` may add copies of a state (``36'``) and further ends (``end 2``): the action in
+        a copy is that of its state, and at an end no action matters.
 
         Parameters
         ----------
@@ -347,7 +348,7 @@ class Certificate(Verifiable):
         names = [name if name in self._numbers else _without_copies(name) for name in mdp.state_names]
         missing = [name for name in names if name not in self._numbers]
         if missing:
-            raise InvalidProblemError(f"state {missing[0]!r} of the model is none of the certificate's")
+            raise InvalidProblemError(f"state {missing[0]!r} of the model is not a state of the certificate")
         return self.policy[:, [self._numbers[name] for name in names]]
 
     @cached_property
@@ -374,22 +375,22 @@ class Certificate(Verifiable):
         elif not isinstance(observation, str):
             return check_integer("the state", observation, at_least=0, at_most=problem.n_states - 1)
         if name not in self._numbers:
-            unseen = "" if problem.max_states is None else " that were seen: the claim holds whatever is done on it"
-            raise InvalidProblemError(f"{shown(name)} is none of the observations{unseen}")
+            unseen = "" if problem.max_states is None else " that were seen: the claim holds whatever is played on it"
+            raise InvalidProblemError(f"{shown(name)} is not one of the observations{unseen}")
         return self._numbers[name]
 
     def interval_model(self) -> tuple[sparse.csr_array, sparse.csr_array]:
-        """Return the smallest and the largest probability of every transition that the data allow.
+        """Return lower and upper bounds on the probability of every transition.
 
-        With probability at least 1 - δ all of them hold at once. They are the projections of the balls of ``method="kl"``;
-        bounds over the balls are at least as tight as over these intervals.
+        With probability at least 1 - δ all of them hold at once. The intervals are the projections of the balls of
+        ``method="kl"``; bounds over the balls are at least as tight as bounds over the intervals.
 
         Returns
         -------
         (csr_array, csr_array)
-            Lower and upper probabilities, of the same structure. Row ``(h * S + s) * A + a``, or ``s * A + a`` where counts
-            are pooled, has the next states that may follow; the last row is that of a random start, if there is one. Of an
-            environment, the last state is the end.
+            Lower and upper probabilities; both have the same stored entries. Row ``(h * S + s) * A + a``, or ``s * A + a``
+            if counts are pooled, has the possible next states; the last row is that of a random start, if there is one. For
+            an environment, the last column is the end of the episode.
 
         Examples
         --------
@@ -417,7 +418,7 @@ class Certificate(Verifiable):
     def load(cls, path: str | Path) -> Certificate:
         """Read a certificate that ``save`` wrote.
 
-        What is checked is that the certificate is whole and consistent; whether its counts imply its claim, ask
+        The file is refused unless it is complete and consistent. Whether its counts imply its claim is checked by
         :func:`~entropic_bpi.verify`.
 
         Parameters
@@ -433,7 +434,7 @@ class Certificate(Verifiable):
         Raises
         ------
         CertificateError
-            If the file contains anything else.
+            If the file is not a complete and consistent certificate.
 
         Examples
         --------
@@ -450,9 +451,9 @@ class Certificate(Verifiable):
 
     @classmethod
     def _of_content(cls, source: Any, path: str | Path) -> Certificate:
-        """The certificate in a file, or in what was read from the file ``path``.
+        """Return the certificate in a file, or in the content that was read from the file ``path``.
 
-        A file that does not say what its parts imply is refused, and a small one about a huge problem.
+        A file is refused if it contradicts itself, or if it is small and planning for its problem needs much memory.
         """
         with refusals(path):
             content = read_content(source)
@@ -461,11 +462,11 @@ class Certificate(Verifiable):
             if content["claim"]["reached"] is not certificate.reached:
                 raise CertificateError(f"claim.reached must be {certificate.reached}")
             if content["assumptions"] != list(certificate.assumptions):
-                raise CertificateError("the assumptions are not those of such a certificate")
+                raise CertificateError("the assumptions are not those that the content implies")
             # Pooled counts do not grow with the horizon; what planning needs does.
             needed = 8 * problem.steps * problem.n_states * problem.n_actions
             if needed > 160 * (certificate.policy.size + problem.n_rows + len(seen.rows)) + _ALWAYS_AFFORDED:
-                raise CertificateError(f"planning would take {needed} bytes of memory, far more than such a file")
+                raise CertificateError(f"planning would take {needed} bytes of memory, far more than the file")
         return certificate
 
     def _content(self) -> dict[str, Any]:
@@ -473,5 +474,5 @@ class Certificate(Verifiable):
 
 
 def _without_copies(name: str) -> str:
-    """The environment's own state behind a state of its model, which may be a twin or a further end."""
+    """Return the name of the environment's state behind a state of its model, which may be a copy or a further end."""
     return re.sub(r"^end [0-9]+$", "end", name.rstrip("'"))

@@ -1,7 +1,7 @@
 """Objects as JSON and back, by the types of their fields.
 
 :func:`encode` writes named tuples, arrays and what they are made of; :func:`decode` reads what it wrote. A field that is
-added is written and read without further code. Files of unknown origin are checked before, by the code of the verifier.
+added is written and read without further code. Files of unknown origin are first checked by the code of the verifier.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ def decode_fields(kind: Any, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _may_be(kind: Any, value: Any) -> bool:
-    """Whether a value may be written so, among the types of one field."""
+    """Return whether ``value`` may be the JSON form of ``kind``, one of the types of a field."""
     if isinstance(value, dict):
         return hasattr(kind, "_fields")
     if isinstance(value, list):

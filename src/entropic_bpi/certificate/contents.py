@@ -1,7 +1,7 @@
 """The file of a certificate: how its parts are written as JSON and read again, from files of this and earlier versions.
 
-Nothing of a file is believed before the verifier has checked that its parts fit together, so that what reaches compiled code
-is always valid. Whether they imply the claim is another question, which :func:`entropic_bpi.verify` answers.
+The content of a file is used only after the verifier's reader has checked that its parts fit together, so compiled code gets
+valid arrays only. Whether the counts imply the claim is checked by :func:`entropic_bpi.verify`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _FORMAT = "entropic-bpi certificate"
 _VERSION = 4
-# What has the same name in the file, and what is in its claim; what of these follows from the rest.
+# Fields with the same name in the file; those of its claim; and those of both that follow from the rest.
 _PLAIN = ("method", "constants", "provenance", "assumptions", "policy")
 _CLAIM = ("lower", "upper", "gap", "reached", "test", "cells", "cuts")
 _IMPLIED = ("assumptions", "reached")
@@ -46,7 +46,7 @@ _OF_THE_PROBLEM = {
 
 
 def write_content(certificate: Certificate) -> dict[str, Any]:
-    """Return all that the file of a certificate has, except for the digest."""
+    """Return the content of a certificate's file, without the digest."""
     problem, risk = certificate.problem, certificate.problem.risk
     return {
         "format": _FORMAT,
@@ -66,6 +66,7 @@ def write_content(certificate: Certificate) -> dict[str, Any]:
 
 
 def digest(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the content, written as JSON with sorted keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -74,7 +75,7 @@ def digest(content: Mapping[str, Any]) -> str:
 
 @contextmanager
 def refusals(path: str | Path) -> Iterator[None]:
-    """Turn whatever a file of unknown origin provokes into an error that names the file."""
+    """Turn the errors that a file of unknown origin causes into one that names the file."""
     try:
         with np.errstate(all="ignore"):
             yield
@@ -86,13 +87,13 @@ def refusals(path: str | Path) -> Iterator[None]:
 
 
 def read_content(source: Any) -> dict[str, Any]:
-    """Return the content of a certificate's file, or of a file that was parsed, in the terms of this version."""
+    """Return the checked content of a certificate's file, or of a parsed file, in the form of this version."""
     content = content_of(source)
     if content["format"] != _FORMAT:
         raise CertificateError("this is not a certificate, but an appraisal")
     if content["method"] in ("kl", "bernstein"):
         Claim(content)
-    else:  # one that somebody registered: all but its own constants and test are as with another
+    else:  # a registered method: its constants and its test are its own, the rest is checked as for method="kl"
         test = RATIO if content["problem"]["beta"] is not None else None
         Claim({**content, "method": "kl", "constants": None, "claim": {**content["claim"], "test": test}})
     return content

@@ -10,12 +10,12 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.types import Transitions
 
-# Of the entropic value at risk: λ times the range of the return, between which the best one is looked for.
+# For the entropic value at risk: the smallest and the largest λ, times the range of the return, and how many are tried.
 _SMALLEST_TILT, _LARGEST_TILT, _TILTS = 1e-3, 1e3, 40
 
 
 def best_by_estimates(certificate: Certificate) -> np.ndarray:
-    """Return the policy, shape ``(H, S)``; where no action was tried, what the certificate's policy does.
+    """Return the best policy of the estimated model, ``(H, S)``; the certificate's policy where no action was tried.
 
     Parameters
     ----------
@@ -33,7 +33,8 @@ def best_by_estimates(certificate: Certificate) -> np.ndarray:
 def estimated_loss(certificate: Certificate, beta: float) -> float:
     """Return by how much the certificate's policy is worse than the best one in the estimated model.
 
-    There, an action that was never tried pays the least that it can and leads to a state with the smallest value.
+    In the estimated model, an action that was never tried has the smallest possible reward and leads to a state with the
+    smallest value.
     """
     problem, every = certificate.problem, np.arange(certificate.problem.n_states)
     if problem.artificial and not certificate.episodes:
@@ -48,14 +49,14 @@ def estimated_loss(certificate: Certificate, beta: float) -> float:
 
 
 def _plan(certificate: Certificate, beta: float) -> tuple[np.ndarray, float]:
-    """The best policy of the estimated model and its value."""
+    """Return the best policy of the estimated model and its value."""
     problem = certificate.problem
     policy, values = certificate.policy.copy(), np.zeros(problem.n_states)
     for h in reversed(range(problem.horizon)):
         q = _backup(certificate, h, values, beta, -np.inf)
         known = np.isfinite(q).any(axis=1)
         policy[h, known] = q[known].argmax(axis=1)
-        # Where nothing was tried, the least that can be paid.
+        # Where nothing was tried, the smallest possible reward.
         values = np.where(known, q.max(axis=1), values + problem.factors[h] * problem.possible_rewards[0])
     return policy, _at_start(certificate, values, beta)
 
@@ -77,30 +78,30 @@ def _at_start(certificate: Certificate, values: np.ndarray, beta: float) -> floa
     problem, seen = certificate.problem, certificate.transitions
     if not problem.artificial or not certificate.episodes:  # without an episode, all policies are alike
         return float(values[problem.first_state])
-    begun = seen.rows == problem.n_rows - 1
-    return float(_risk(seen.rows[begun], seen.times[begun], values[seen.successors[begun]], beta)[1][0])
+    first = seen.rows == problem.n_rows - 1
+    return float(_risk(seen.rows[first], seen.times[first], values[seen.successors[first]], beta)[1][0])
 
 
 def _risk(rows: np.ndarray, times: np.ndarray, returns: np.ndarray, beta: float) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that were visited, which are sorted, and the entropic risk of each under its frequencies."""
+    """Return the visited rows in increasing order, and the entropic risk of each under its frequencies."""
     visited, begin = np.unique(rows, return_index=True)
-    visits, place = np.add.reduceat(times, begin), np.cumsum(np.isin(np.arange(len(rows)), begin)) - 1
+    visits, owner = np.add.reduceat(times, begin), np.cumsum(np.isin(np.arange(len(rows)), begin)) - 1
     if beta == 0:
         return visited, np.add.reduceat(times * returns, begin) / visits
     largest = np.maximum.reduceat(beta * returns, begin)
-    mean = np.add.reduceat(times * np.exp(beta * returns - largest[place]), begin) / visits
+    mean = np.add.reduceat(times * np.exp(beta * returns - largest[owner]), begin) / visits
     return visited, (largest + np.log(mean)) / beta
 
 
 def learned_rewards(problem: Problem, seen: Transitions, some: slice, h: int) -> np.ndarray:
-    """The rewards of some transitions, unless they are a known function of state and action, which is added later."""
+    """Return the rewards of some transitions; 0 if they are a known function of state and action, which is added later."""
     if problem.rewards is not None:
         return np.zeros(some.stop - some.start)
     if len(seen.rewards):
         return (seen.rewards[some] + (seen.upper[some] if len(seen.upper) else seen.rewards[some])) / 2
     slots, step = problem.slots, min(h, len(problem.slots.low) - 1)
-    found = []
+    rewards = []
     for row, successor in zip(seen.rows[some], seen.successors[some], strict=True):
         own = slice(slots.begin[row], slots.begin[row] + slots.used[row])
-        found.append(slots.low[step, own][slots.successor[own] == successor][0])
-    return np.array(found, dtype=float)
+        rewards.append(slots.low[step, own][slots.successor[own] == successor][0])
+    return np.array(rewards, dtype=float)

@@ -1,7 +1,8 @@
-"""The learned set of models for other tools: how small and how large the probability of every transition may be.
+"""Intervals of transition probabilities, the set of learned models in a form for other tools.
 
-Over the ball of a row, the probability of a set of outcomes fills the interval of the binary divergence, so these intervals
-are the smallest that contain the ball. A robust value over them is no better than one over the balls.
+Over the ball of a row, the probability of a set of outcomes takes all values of an interval, which the binary KL divergence
+gives. So these intervals are the smallest ones that contain the ball. A robust value over the intervals is at most as good
+as one over the balls.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def intervals_of(certificate: Certificate) -> tuple[sparse.csr_array, sparse.csr_array]:
-    """Return the smallest and the largest probabilities, by row and next state."""
+    """Return lower and upper bounds on the probabilities, by row and next state; see :meth:`Certificate.interval_model`."""
     problem, arrays = certificate.problem, certificate.counts.arrays
     if problem.noise is not None:
-        raise InvalidProblemError("the transitions of a model with declared noise are not independent of each other")
+        raise InvalidProblemError("interval_model does not support noise=: rows that share a law are not independent")
     n, open_rows = problem.n_states, arrays.successor[arrays.begin] == problem.n_states
     check_memory("the interval model", 40 * (int(arrays.used.sum()) + n * int(open_rows.sum())))
     log_union = math.log(max(problem.rows_at_risk, 1) / problem.delta_of_transitions)
@@ -33,7 +34,7 @@ def intervals_of(certificate: Certificate) -> tuple[sparse.csr_array, sparse.csr
     for row in range(problem.n_rows):
         own = slice(arrays.begin[row], arrays.begin[row] + arrays.used[row])
         to, tally, visits = arrays.successor[own], arrays.tally[own], int(arrays.visits[row])
-        # Outcomes that differ by their reward lead to one state; where any may follow, all do.
+        # Outcomes that differ only in their reward are one next state; where any state may follow, all are listed.
         successors = np.arange(n) if open_rows[row] else np.unique(to)
         times = np.bincount(to, tally, n + 1)[successors]
         radius = math.inf if problem.uncertain[row] else 0.0

@@ -1,7 +1,6 @@
-"""Policies to take away: an agent that needs the certificate and nothing else, tables for other programs, and a plain look.
+"""Policies as functions of observations and as tables, and rollouts of policies.
 
-What an agent does beyond the run that it comes from is not certified by watching it: :func:`rollout` shows returns, and
-the claim is the certificate's.
+A policy needs its certificate and nothing else. A rollout estimates returns and certifies nothing.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ NOT_CERTIFIED = "not certified: do not rely on this policy"
 
 
 class Policy(Summarised):
-    """What a policy does, as a function of what is observed.
+    """A policy as a function of the observation.
 
-    ``policy.start()`` begins an episode, and each ``policy(observation)`` after it is one step; or give the step:
+    ``policy.start()`` begins an episode, and each ``policy(observation)`` after it is one step. Or give the step:
     ``policy(observation, step=h)``.
 
     Parameters
@@ -42,17 +41,17 @@ class Policy(Summarised):
     certificate : Certificate
         The certificate with the policy.
     unseen : action, optional
-        The action on an observation that the certificate does not know. By default that is an error; the claim holds
-        for any action there.
+        The action on an observation that the certificate does not know. By default such an observation is an error. The
+        claim holds for any action there.
     actions : int array ``(H, S)``, optional
         Another policy for the same problem, about which the certificate says nothing.
 
     Attributes
     ----------
     certificate : Certificate or None
-        None if the policy is another one than the certificate's.
+        None if the policy is not the one of the certificate.
     certified : bool
-        Whether a certificate says that it is ε-optimal.
+        Whether the certificate says that the policy is ε-optimal.
     actions : int array ``(H, S)``
         The number of the action at each step and state.
 
@@ -114,6 +113,7 @@ class Policy(Summarised):
 
     @property
     def horizon(self) -> int:
+        """The number of steps of an episode."""
         return self._labels.problem.horizon
 
     @property
@@ -142,13 +142,13 @@ class Policy(Summarised):
         return self
 
     def __call__(self, observation: Any, step: int | None = None) -> Any:
-        """Return the action, as the environment's ``step`` takes it; of a model, by number.
+        """Return the action, as the environment's ``step`` takes it; for a model, its number.
 
         Parameters
         ----------
         observation : observation, or state of a model
         step : int, optional
-            Without it, the step of the episode that :meth:`start` began.
+            Default: the next step of the episode that :meth:`start` began.
 
         Raises
         ------
@@ -164,7 +164,7 @@ class Policy(Summarised):
             return self._unseen
 
     def _advance(self) -> int:
-        """The step of a call that does not name it."""
+        """Return the step of a call without ``step=``, and go on to the next one."""
         if self._step is None:
             if (self.actions != self.actions[0]).any():
                 raise InvalidProblemError(
@@ -173,7 +173,7 @@ class Policy(Summarised):
             return 0
         if self._step >= self.horizon:
             raise InvalidProblemError(
-                f"the policy says what to do for {self.horizon} steps: call policy.start() when the next episode begins"
+                f"the policy has {self.horizon} steps: call policy.start() when the next episode begins"
             )
         self._step += 1
         return self._step - 1
@@ -263,6 +263,7 @@ class Rollout(Summarised):
 
     @property
     def mean(self) -> float:
+        """The mean of the observed returns."""
         return float(self.returns.mean())
 
     def value(self, beta: float) -> float:
@@ -331,7 +332,7 @@ def rollout(
     Parameters
     ----------
     env : FiniteMDP, Gymnasium environment, environment id, class or factory
-        What to play.
+        The model or the environment to play.
     policy : Policy, Identification, Certificate, path or function
         What :meth:`Policy.load` takes, or any function ``(observation, step)`` that returns an action.
     episodes : int
@@ -362,7 +363,7 @@ def rollout(
         raise InvalidProblemError("horizon is required for a policy that is a function: how many steps has an episode?")
     steps = check_integer("horizon", own if horizon is None else horizon)
     if isinstance(act, Policy) and steps > act.horizon:
-        raise InvalidProblemError(f"horizon is {steps}, but the policy says what to do for {act.horizon} steps")
+        raise InvalidProblemError(f"horizon is {steps}, but the policy has {act.horizon} steps")
     first = None if seed is None else check_seed("seed", seed)
     returns, lengths = np.zeros(check_integer("episodes", episodes)), np.zeros(episodes, dtype=np.int64)
     weight = act._labels.problem.factors if isinstance(act, Policy) else np.ones(steps)

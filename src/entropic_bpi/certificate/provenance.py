@@ -14,16 +14,16 @@ _PRINTED = (
 
 
 class LogSummary(NamedTuple):
-    """What a claim rests on besides, when its counts come from a log.
+    """What the claim depends on besides its counts, if they come from a log.
 
     Attributes
     ----------
     longest : int
         Steps of the longest episode.
     unused : int
-        Lines of the last step that are not used, because the state after it is not told of all of them.
+        Lines of the last step that are not used, because the log does not have the next state of all of them.
     excluded : str or None
-        What was left out on request.
+        A description of what was left out on request.
     seen : bool
         Whether the user declared that the states of the log are all there are.
     """
@@ -44,17 +44,17 @@ class Provenance(NamedTuple):
     ignored : tuple of str
         Declarations that were given and that the method does not use: ``"stationary"``, ``"successors"``.
     errors : int
-        How often the environment raised an error and the run went on; the episodes of that moment are lost.
+        How often the environment raised an error and the run was resumed; the episodes in progress are lost.
     preregistration : str or None
         Digest of the commitment that was published before the first episode.
     tests : Evidence or None
-        What the episodes of an environment said about what is assumed of it.
-    log : Logged or None
-        Where the counts come from a log, wholly or to begin with: what is known of it.
+        The evidence of an environment's episodes against the assumptions.
+    log : LogSummary or None
+        A summary of the log, if all counts or the first ones come from a log.
     accepted : tuple of str
         Declarations of a problem file that the user accepted all at once instead of confirming each.
     rewards : str or None
-        What the rewards of the claim are called, if the episodes were collected for others.
+        A name for the rewards of the claim, if the episodes were collected for other rewards.
     """
 
     batches: bool = True
@@ -107,7 +107,7 @@ def assumptions_of(
 
 
 def _origin_of(problem: Problem, provenance: Provenance) -> list[str]:
-    """Where the episodes come from."""
+    """Return where the episodes come from."""
     log = provenance.log
     if log is None:
         lost = "no other was discarded" if provenance.errors else "none was discarded"
@@ -140,7 +140,7 @@ def tested(evidence: Evidence, *, noise: bool) -> list[tuple[str, float]]:
 
 
 def _outcome_of(evidence: Evidence, noise: bool) -> str:
-    """How the tests of the assumptions came out."""
+    """Return the results of the tests of the assumptions."""
     tests = [f"that {what} (log e-value {value:.3g})" for what, value in tested(evidence, noise=noise)]
     shown = "" if evidence.returns is None else f". Their returns alone show a value of at least {evidence.returns:.3g}"
     return (

@@ -1,6 +1,6 @@
-"""Methods: ways to turn counts into bounds. Each is one class; this page says what it must have, and knows them by name.
+"""Methods turn counts into bounds. This module has the protocol of a method and the registry of methods by name.
 
-A method of your own is registered as a learner is; see the page "Write your own certificate".
+See the page "Write your own certificate" for a method of your own.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ _REGISTERED: dict[str, type[Method]] = {}
 
 
 class Method(Protocol):
-    """Bounds from counts, and what to play to make them tighter. It is made as ``kind(problem, seed=…, **options)``.
+    """What a method has: bounds from counts, and what to play to make them tighter.
 
-    If its plans depend on more than the counts and the round, it has ``state()``, which returns that as a dict of numbers
-    and arrays, and ``restore(state)``: a checkpoint saves it.
+    A method is constructed by ``kind(problem, seed=…, **options)``. If its plans depend on more than the counts and the
+    round, it also has ``state()``, which returns the rest as a dict of numbers and arrays, and ``restore(state)``;
+    checkpoints save this state.
 
     Attributes
     ----------
     options : dict
         The choices of each option, ``constants`` or ``sampling``, the default first.
     events : tuple of str
-        Names in :data:`entropic_bpi.lab.events.EVENTS` of what a referee watches.
+        Names in :data:`entropic_bpi.lab.events.EVENTS` of the events that the lab checks against the true model.
     proof : tuple of str
-        Those on which every claim is true: if they held and a claim is false, the proof or the code is wrong.
+        Those that imply every claim: if all of them hold and a claim is false, the proof or the code is wrong.
     unused : dict
-        For a choice of an option, the declarations (``"stationary"``, ``"successors"``) that it does not use.
+        For each choice of an option, the declarations (``"stationary"``, ``"successors"``) that it ignores.
     devices : tuple of str, optional
-        Where it can plan, if not on the CPU alone; it is then made with ``device=…`` for another.
+        Devices that the method can plan on. Default: the CPU only. For another one it is constructed with ``device=…``.
     """
 
     options: ClassVar[Mapping[str, tuple[str, ...]]]
@@ -49,14 +50,19 @@ class Method(Protocol):
     unused: ClassVar[Mapping[str, tuple[str, ...]]]
 
     def plan(self, counts: Counts, round: int) -> Plan:
-        """Bounds, candidate and what to play next; ``round`` counts how often something was played."""
+        """Return bounds, a candidate policy and what to play next; ``round`` is the number of batches played so far."""
 
     def claim(self, counts: Counts, plan: Plan) -> Bounds | Claim:
-        """What a certificate states about the candidate of a plan that was made from these counts."""
+        """Return what a certificate states about the candidate of a plan that was made from these counts."""
 
 
 def names() -> list[str]:
-    """Names of the methods that :func:`entropic_bpi.identify` accepts.
+    """Return the names of the methods that :func:`entropic_bpi.identify` accepts.
+
+    Returns
+    -------
+    list of str
+        The built-in methods first.
 
     Examples
     --------
@@ -68,14 +74,22 @@ def names() -> list[str]:
 
 
 def register(name: str, method: type[Any]) -> None:
-    """Make a method available to :func:`entropic_bpi.identify` as ``name``; see the page "Write your own certificate"."""
+    """Make a method available to :func:`entropic_bpi.identify`; see the page "Write your own certificate".
+
+    Parameters
+    ----------
+    name : str
+        The value of ``method=``, not the name of a built-in method.
+    method : class
+        A class that has what :class:`Method` describes.
+    """
     if name in _BUILT_IN:
         raise InvalidProblemError(f"{name!r} is the name of a built-in method")
     _REGISTERED[name] = method
 
 
 def find(name: str) -> type[Method]:
-    """The class behind a name."""
+    """Return the class of a method by its name."""
     check_choice("method", name, names())
     if name in _REGISTERED:
         return _REGISTERED[name]
@@ -84,7 +98,7 @@ def find(name: str) -> type[Method]:
 
 
 def check_options(name: str, given: Mapping[str, Any]) -> dict[str, str]:
-    """The options of a method with their defaults; None stands for the default."""
+    """Return the checked options of a method, with its defaults for those that are None."""
     known = find(name).options
     for option, value in given.items():
         if value is not None and option not in known:
@@ -96,13 +110,13 @@ def check_options(name: str, given: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_device(name: str, device: str) -> None:
-    """Whether the method can plan there; where nothing is said, it is the CPU."""
+    """Raise an error if the method cannot plan on a device."""
     if device not in getattr(find(name), "devices", ("cpu",)):
         raise InvalidProblemError(f"device={device!r} is for method='kl'; method={name!r} plans on the CPU")
 
 
 def make(name: str, problem: Problem, options: Mapping[str, str], seed: int, device: str = "cpu") -> Method:
-    """The method, ready for counts of ``problem``; ``seed`` breaks ties, 0 in favour of the lowest action."""
+    """Return a new method for counts of ``problem``; ``seed`` breaks ties, 0 in favour of the lowest action."""
     kind: Any = find(name)
     where = {} if device == "cpu" else {"device": device}
     if isinstance(problem.risk, EVaR):
@@ -116,5 +130,5 @@ def make(name: str, problem: Problem, options: Mapping[str, str], seed: int, dev
         from entropic_bpi.methods.reward_free import RewardFree as kind
     method: Method = kind(problem, seed=seed, **options, **where)
     if hasattr(method, "memory") and not hasattr(method, "state"):
-        raise InvalidProblemError(f"the array memory of method {name!r} is now state() and restore(state)")
+        raise InvalidProblemError(f"method {name!r} has memory, which is replaced by state() and restore(state)")
     return method

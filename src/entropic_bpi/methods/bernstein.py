@@ -45,24 +45,24 @@ from entropic_bpi.sources.simulator import Kernel, Simulator, play_episode
 from entropic_bpi.tools.checks import check_reach, refuse_for
 from entropic_bpi.types import Behaviour, Bounds, Integers, Plan, Reals
 
-# Below this |β|H the sharp form carries (Z - 1)/|β|, whose digits Z itself would lose.
+# Below this |β|H tables hold (Z - 1)/|β|, because Z itself would lose its digits.
 SMALL_EXPONENT = 1.0
 # Below this |β| nothing differs from β = 0, and quotients by β would leave the range of doubles.
 ZERO_BETA = 1e-200
 # Above this |β|H the rounding of exponents, in values, may exceed that of Z.
 STEEP_EXPONENT = 20.0
 ULPS = 1e-15
-# What rounding can do to G / Z.
+# The rounding error of G / Z, at least.
 ROUNDING = 1e-13
-# The same where it is more: for each step, for the largest x times each step (x is large after few visits, and multiplies
-# differences of almost equal Z), and for |β|H. Intervals of the verifier differ from G / Z by up to half of it.
+# It may be larger: so much for each step, for each step times the largest x (x is large after few visits, and multiplies
+# differences of almost equal Z), and for |β|H. The verifier's intervals differ from G / Z by up to half of it.
 ROUNDING_PER_STEP, ROUNDING_PER_RATE, ROUNDING_PER_EXPONENT = 4e-14, 2e-14, 1.6e-14
 
 
 class Tables(NamedTuple):
-    """What a plan needs besides the counts. Tables hold ``(Z - origin) / unit``, that is Z itself, or
-    ``(Z - 1) / |β|`` where exponents are ``small``. Arrays by action are ``(steps, S, A)``. ``seed`` breaks ties; a
-    gap of ``eps`` is enough; an episode needs ``spare`` slots of the pool at most.
+    """The constants of plans. Tables hold ``(Z - origin) / unit``, that is Z itself, or ``(Z - 1) / |β|`` if exponents are
+    ``small``. Arrays by action are ``(steps, S, A)``. ``seed`` breaks ties; a run stops at a gap of ``eps``; an episode
+    needs at most ``spare`` slots of the pool.
 
     ``gain`` is e^{βr} and ``lift`` the same for the origin, ``(e^{βr} - 1) origin / unit``; ``cap`` and ``floor`` bound U,
     ``width_cap`` bounds G, ``span`` is the range of Z_{h+1} in the bonus. ``rate`` and ``rate_star`` are α(n)/n and α*(n)/n.
@@ -95,10 +95,10 @@ class Tables(NamedTuple):
 
 
 class Sheet(NamedTuple):
-    """A plan: Z_up, Z_low and G ``(steps + 1, S)``, its greedy policy ``(steps, S)``, and what the next plan reuses.
+    """The arrays of a plan: Z_up, Z_low and G ``(steps + 1, S)``, the greedy policy ``(steps, S)``, and what is reused.
 
     ``u_up``, ``u_low`` and ``u_width`` are the bounds of each action, ``(steps, S, A)``. ``reach`` ``(rows,)`` has bit
-    ``y % 64`` set for each successor ``y`` that the row was seen to have, ``planned`` the visits that it had then.
+    ``y % 64`` set for each successor ``y`` that was seen of the row, and ``planned`` the visits of the row at that plan.
     """
 
     up: Reals
@@ -119,7 +119,7 @@ def _bit(state: int) -> np.uint64:
 
 @inlined
 def _refresh(tables: Tables, arrays: CountArrays, sheet: Sheet) -> None:
-    """Recompute α(n)/n, α*(n)/n and the successors of the rows visited since the last plan."""
+    """Recompute α(n)/n, α*(n)/n and ``reach`` of the rows visited since the last plan."""
     for row in range(arrays.visits.size):
         n = arrays.visits[row]
         if sheet.planned[row] != n:
@@ -136,7 +136,7 @@ def _refresh(tables: Tables, arrays: CountArrays, sheet: Sheet) -> None:
 
 @inlined
 def _moments(tables: Tables, arrays: CountArrays, sheet: Sheet, row: int, h: int) -> tuple[float, float, float, float]:
-    """Under the empirical successors of a visited ``row``, at step ``h``: the means of Z_up, Z_low and G, and the standard
+    """Return the means of Z_up, Z_low and G of step ``h`` under the empirical law of a visited ``row``, and the standard
     deviation of the optimistic side.
 
     Underflow is safe: in units of the largest deviation, what vanishes is far below rounding.
@@ -169,9 +169,9 @@ def _moments(tables: Tables, arrays: CountArrays, sheet: Sheet, row: int, h: int
 def _bounds(
     tables: Tables, arrays: CountArrays, sheet: Sheet, row: int, h: int, s: int, a: int
 ) -> tuple[float, float, float]:
-    """U_up, U_low and the certificate G of one action.
+    """Return U_up, U_low and the certificate G of one action.
 
-    ``min`` and ``max`` keep their first argument when the second is not a number: cap, floor and the widest G are safe.
+    ``min`` and ``max`` keep their first argument if the second is NaN, so a NaN is replaced by cap, floor or the widest G.
     """
     cap, floor, width_cap = tables.cap[h, s, a], tables.floor[h, s, a], tables.width_cap[h, s, a]
     if arrays.visits[row] == 0:
@@ -186,7 +186,7 @@ def _bounds(
         bonus += tables.linear * span * x + tables.linear_star * span * x_star
         width = 3.0 * bonus + (1.0 + 3.0 * tables.slack) * mean_width
     room, lift, gain = bonus + tables.slack * (mean_up - mean_low), tables.lift[h, s, a], tables.gain[h, s, a]
-    # Each is kept between cap and floor: where they meet, rounding could otherwise leave it outside.
+    # Both are kept between floor and cap: if these are equal, rounding could otherwise leave a bound outside.
     up = max(floor, min(cap, lift + gain * (mean_up + room)))
     low = min(cap, max(floor, lift + gain * (mean_low - room)))
     width = min(width_cap, gain * width)
@@ -197,7 +197,7 @@ def _bounds(
 
 @inlined
 def _choose(frame: Frame, tables: Tables, sheet: Sheet, h: int, s: int) -> tuple[float, float, int]:
-    """Z_up, Z_low and the greedy action of one state from the bounds of its allowed actions."""
+    """Return Z_up, Z_low and the greedy action of one state from the bounds of its allowed actions."""
     best_up, best_low, chosen = 0.0, 0.0, -1
     for a in range(actions_at(frame, h)):
         up, low = sheet.u_up[h, s, a], sheet.u_low[h, s, a]
@@ -206,7 +206,7 @@ def _choose(frame: Frame, tables: Tables, sheet: Sheet, h: int, s: int) -> tuple
         if chosen < 0:
             best_up, best_low, chosen = up, low, a
             continue
-        # Until now the optimistic side of the action chosen is the best one.
+        # The action chosen so far has the best optimistic side so far.
         advantage = up - best_up if tables.beta >= 0 else best_low - low
         if advantage > 0 or (advantage == 0 and wins_tie(tables.seed, h, s, a, chosen)):
             chosen = a
@@ -217,12 +217,12 @@ def _choose(frame: Frame, tables: Tables, sheet: Sheet, h: int, s: int) -> tuple
 
 @helper
 def _plan(frame: Frame, tables: Tables, arrays: CountArrays, sheet: Sheet) -> tuple[float, float, float]:
-    """Backward induction over the reachable states, and the claim.
+    """Compute the bounds by backward induction over the reachable states, and return the claim.
 
-    Bounds whose inputs are what they were at the last plan are not computed again.
+    Bounds whose inputs have not changed since the last plan are not computed again.
     """
     _refresh(tables, arrays, sheet)
-    moved = np.uint64(0)  # the states, as bits, where something changed at the step after
+    moved = np.uint64(0)  # the states of the next step, as bits, whose bounds have changed
     for h in range(frame.steps - 1, -1, -1):
         actions = actions_at(frame, h)
         moved_here = np.uint64(0)
@@ -255,7 +255,7 @@ def _plan(frame: Frame, tables: Tables, arrays: CountArrays, sheet: Sheet) -> tu
 
 @inlined
 def _claim(tables: Tables, up: float, low: float, width: float, rounding: float) -> tuple[float, float, float]:
-    """Lower bound of the policy's value, upper bound of the optimal value, and the gap; -inf and inf say nothing.
+    """Return a lower bound on the policy's value, an upper bound on the optimal value, and the gap; they may be infinite.
 
     Underflow is safe: Z is at least e^-600, beside which a width that vanishes is far below rounding.
     """
@@ -270,7 +270,7 @@ def _claim(tables: Tables, up: float, low: float, width: float, rounding: float)
     lower = value - math.log1p(g) / strength if g < np.inf else -np.inf
     if beta < 0 and tables.sharp:
         return lower, value, value - lower
-    # Near 1 the complement of g has lost its digits.
+    # If g is near 1, 1 - g has lost digits.
     if g > 0.5:
         g += rounding
     gap = -math.log1p(-g) / strength if g < 1.0 else np.inf
@@ -289,7 +289,7 @@ def _run_every(
 ) -> tuple[int, int, int]:
     """Play an episode of the current policy, plan, test; once for each row of ``history`` or until the test passes.
 
-    Returns the number of episodes played and the transition that was declared impossible, if any.
+    Returns the number of episodes played, and the row and successor of a transition that is declared impossible, or -1, -1.
     """
     behaviour = Behaviour(sheet.policy, sheet.policy, sheet.policy, False)
     for i in range(len(history)):
@@ -331,7 +331,7 @@ class Bernstein:
             _check_proved(problem)
         self.small = exponent < SMALL_EXPONENT
         self.unit = (abs(self.beta) or 1.0) if self.small else 1.0
-        # What the recursion may have lost to rounding, in values; bounds are widened by it.
+        # The rounding error of the recursion, in values; bounds are widened by it.
         size = problem.steps if self.small else 1.0 / abs(self.beta) + (exponent > STEEP_EXPONENT)
         self.pad = ULPS * ((problem.steps + 1) * size * self.scale + problem.horizon * abs(self.shift))
         self.eps -= self.pad / self.scale
@@ -344,7 +344,7 @@ class Bernstein:
         self.origin: object = None
 
     def plan(self, counts: Counts, round: int) -> Plan:
-        """Bounds and the next policy from the counts."""
+        """Return bounds and the next policy from the counts."""
         if counts.origin is not self.origin:  # nothing of other counts may be reused
             self.sheet.planned[:], self.origin = -1, counts.origin
         claim = self._in_reward_units(*_plan(self.frame, self.tables, counts.arrays, self.sheet))
@@ -352,11 +352,11 @@ class Bernstein:
         return Plan(policy, claim, Behaviour(policy, policy, policy, False))
 
     def claim(self, counts: Counts, plan: Plan) -> Bounds:
-        """What the plan says already: its bounds are about the policy that it chose, and no other."""
+        """Return the bounds of the plan, which are about the policy that it chose and no other."""
         return Bounds(*map(float, plan.bounds.certified))
 
     def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> Bounds:
-        """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
+        """Play ``plan``, then plan, test and play after each episode in one compiled loop; return the bounds."""
         history = np.empty((episodes, 3))
         counts.reserve(self.tables.spare)
         self.sheet.policy[:] = plan.policy
@@ -393,7 +393,7 @@ class Bernstein:
         if self.constants == "sharp":
             bottom, top = self._reward_aware_ranges(rewards)
             ranges = lift + gain * top, lift + gain * bottom, gain * (top - bottom), top - bottom
-        else:  # these know only that rewards lie in [0, 1]
+        else:  # these use only that rewards lie in [0, 1]
             remaining = np.broadcast_to(np.arange(steps, 0, -1.0)[:, None, None], rewards.shape)
             extreme, one = self.transform(remaining), self.transform(np.zeros_like(remaining))
             if beta > 0:
@@ -405,12 +405,12 @@ class Bernstein:
         return Tables._make((*run, *constants, gain, lift, *ranges, *np.zeros((2, problem.n_rows))))
 
     def _reward_aware_ranges(self, rewards: Reals) -> tuple[np.ndarray, np.ndarray]:
-        """Smallest and largest (Z_{h+1} - origin) / unit over the possible successors, ``(steps, S, A)``."""
+        """Return the smallest and largest (Z_{h+1} - origin) / unit over the possible successors, ``(steps, S, A)``."""
         problem, slots = self.problem, self.problem.slots
         least = most = np.zeros(problem.n_states)
         bottom, top = np.empty((2, *rewards.shape))
         for h in reversed(range(problem.steps)):
-            # What each row may lead to; the artificial step has one row, as have all rows that may lead anywhere.
+            # The possible successors of each row; one entry serves the artificial step, or all rows if any state may follow.
             listed: list[Any] = [slice(None)]
             if problem.successors != "unknown":
                 rows = problem.rows_at(h, np.arange(problem.n_states))
@@ -423,14 +423,14 @@ class Bernstein:
         return bottom, top
 
     def transform(self, value: Reals) -> np.ndarray:
-        """(Z - origin) / unit of a rescaled value."""
+        """Return (Z - origin) / unit of a rescaled value."""
         if not self.small:
             return np.exp(self.beta * value)
         return np.expm1(self.beta * value) / self.unit if self.beta else value
 
 
 def _check_covered(problem: Problem) -> None:
-    """Refuse what no proof covers, and declarations that would be ignored."""
+    """Refuse problems that no proof covers, and declarations that would be ignored."""
     instead = "use method='kl', or leave it out"
     uncovered = {
         f"has no proof for reward_law={problem.reward_law!r}. Use method='kl'": problem.random_rewards,
@@ -445,8 +445,8 @@ def _check_covered(problem: Problem) -> None:
 
 
 def _check_proved(problem: Problem) -> None:
-    """Refuse the printed constants where nobody has proved that they certify: (H/4 + 2) α(n) <= 5 α(n) + 4H α*(n) for
-    all n, and α(n) / α*(n) tends to S."""
+    """Refuse the printed constants unless it is proved that they certify: (H/4 + 2) α(n) <= 5 α(n) + 4H α*(n) for all n,
+    where α(n) / α*(n) tends to S."""
     steps, n_states = problem.steps, problem.n_states
     if n_states * (steps - 12) > 16 * steps:
         raise InvalidProblemError(

@@ -1,6 +1,6 @@
-r"""Bounds of the value of one policy less that of another, on the event of the KL method.
+r"""Bounds on the value of one policy less that of another, on the event of the KL method.
 
-The difference of two intervals pays twice for a future that both policies share. Here the ratio of their :math:`Z` is
+The difference of two intervals counts the uncertainty that both policies share twice. Here the ratio of their :math:`Z` is
 bounded backwards, together with the values of the other policy :math:`b` relative to that of one state :math:`k_h` of each
 step:
 
@@ -22,8 +22,7 @@ The same with :math:`g=1` bounds the relative values of the states of a step; :m
 Every bound holds for all kernels in the balls, also for pooled counts and common noise, and for both signs of β. The proof
 is on the page "Bounds of the law of the return".
 
-**Never a NaN.** A ratio that cannot be computed is infinite: comparisons are written so that anything that is not a number
-falls there.
+**NaN.** A ratio that cannot be computed is infinite: comparisons are written so that a NaN leads to that.
 """
 
 import math
@@ -44,13 +43,13 @@ _CORNERS, _BISECTIONS = 3, 50
 _MOST_STATES = 500
 # A relative value that is known to this precision needs no corner.
 _KNOWN = 1e-9
-# Room for the rounding of one bound, relative, and for whoever checks it with other, equally careful solvers.
+# Relative room for the rounding of one bound, and for verifiers with other solvers.
 _ROUNDING = 1e-11
 _SMALLEST_MEAN = 1e-280
 
 
 class _Row(NamedTuple):
-    """The ball of a row, where its outcomes lead, and the ends of e^{βr}."""
+    """The ball of a row, the next states of its outcomes, and the ends of e^{βr}."""
 
     tally: np.ndarray
     visits: int
@@ -61,21 +60,21 @@ class _Row(NamedTuple):
 
     def mean(self, f: np.ndarray, sign: float) -> float:
         """Return the largest (``sign`` 1) or smallest (-1) mean over the ball, with room relative to the largest value."""
-        room = _ROUNDING * abs(f).max() if self.visits else 0.0  # of a row that was not visited it is exact
+        room = _ROUNDING * abs(f).max() if self.visits else 0.0  # the bound of a row without visits is exact
         work = np.empty((2, len(f)))
-        found = kl_extreme(self.tally, f, len(f), self.visits, self.radius, sign, CONVERGED, work)
-        return float(found + sign * room)
+        mean = kl_extreme(self.tally, f, len(f), self.visits, self.radius, sign, CONVERGED, work)
+        return float(mean + sign * room)
 
 
 class _Next(NamedTuple):
-    """Bounds of the next step by state, "some state not seen yet" last: of Z^b/Z^b(k), and of Z^a/Z^b."""
+    """Bounds on Z^b/Z^b(k) and Z^a/Z^b at the next step, by state; "some state not seen yet" is last."""
 
     low: np.ndarray
     high: np.ndarray
     gain: np.ndarray
 
     def average(self, row: _Row) -> float:
-        """Return a bound of the average of the gains after an action."""
+        """Return an upper bound on the average of the gains after an action."""
         gain, low, high = self.gain[row.to], self.low[row.to] * row.low, self.high[row.to] * row.high
         left, right = gain.min(), gain.max()
         for _ in range(_BISECTIONS if left < right else 0):
@@ -86,7 +85,7 @@ class _Next(NamedTuple):
         return float(right)
 
     def over(self, top: _Row, bottom: _Row, gain: np.ndarray) -> float:
-        """Return a bound of Σ q c z gain of one row over Σ q c z of another."""
+        """Return an upper bound on Σ q c z gain of one row over Σ q c z of another."""
         size, worst = len(self.low), 0.0
         seen = np.bincount(top.to, top.tally, size) + np.bincount(bottom.to, bottom.tally, size)
         shared = np.intersect1d(top.to, bottom.to)
@@ -104,9 +103,9 @@ class _Next(NamedTuple):
 
 
 def difference(method: KL, counts: Counts, one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
-    """Bounds of the value of one policy ``(steps, S)`` less that of another; they hold together with all claims.
+    """Return bounds on the value of one policy ``(steps, S)`` less that of another; they hold together with all claims.
 
-    Infinite for problems with very many states, and where they cannot be computed.
+    They are infinite for problems with very many states, and if they cannot be computed.
     """
     problem, rules = method.problem, method.rules
     if len(method.frame.states) > _MOST_STATES:
@@ -114,7 +113,7 @@ def difference(method: KL, counts: Counts, one: np.ndarray, other: np.ndarray) -
     radius, planned = np.where(problem.uncertain, np.inf, 0.0), np.full(problem.n_rows, -1)
     inputs = method._inputs(rules._replace(radius=radius, planned=planned), method._arrays(counts))
     refresh_radii(inputs.rules, inputs.arrays)
-    with np.errstate(all="ignore"):  # what is not a number falls on the safe side by itself
+    with np.errstate(all="ignore"):  # NaN and infinities fall on the safe side by themselves
         ratios = [_largest_ratio(method, inputs, *pair) for pair in ((one, other), (other, one))]
     if not all(0.0 < ratio < np.inf for ratio in ratios):
         return -math.inf, math.inf
@@ -139,7 +138,7 @@ def _row_at(method: KL, inputs: Inputs, h: int, s: int, policy: np.ndarray) -> _
 
 
 def _largest_ratio(method: KL, inputs: Inputs, one: np.ndarray, other: np.ndarray) -> float:
-    """Return a bound of Z of one policy over that of the other, at the start."""
+    """Return an upper bound on Z of one policy over Z of the other, at the start."""
     frame, ones = inputs.frame, np.ones(inputs.frame.n_states + 1)
     later = _Next(ones, ones, ones)
     for h in reversed(range(frame.steps)):

@@ -46,16 +46,17 @@ from entropic_bpi.types import Behaviour, Bounds, Cell, Claim, Integers, Plan, R
 
 # Up to this many seen successors all sets are listed.
 MOST_LISTED = 12
-# Cells are halved until the bound is at most ε, or their width costs less than this share of it; more if ε is out of reach.
+# Cells are halved until the bound is at most ε, or until their width costs less than a share of it: the first one or, if ε
+# is out of reach, the second one.
 CELL_SHARE, FAR_SHARE, MOST_CELLS = 0.01, 0.1, 128
 SMALLEST_EXPONENT = 1e-5
-# Relative room for whoever checks a claim with other, equally careful roundings.
+# Relative room for verifiers that round differently.
 CLAIM_ROUNDING = 1e-6
 
 
 @compiled
 def upper_end(p: float, x: float) -> float:
-    """The largest q with kl(p, q) <= x, rounded up: Newton's method from above, where the function is convex."""
+    """Return the largest q with kl(p, q) <= x, rounded up, by Newton's method from above, where the function is convex."""
     if p >= 1.0:
         return 1.0
     if p <= 0.0:
@@ -78,7 +79,7 @@ def upper_end(p: float, x: float) -> float:
 class Sets(NamedTuple):
     """The radius ``x`` of each row, and p̂(B) and q⁺(B) for each set of its seen successors, from ``first[row]`` on.
 
-    ``known`` rows have one successor, which nobody need see.
+    ``known`` rows have one possible successor, and no visit is needed to know it.
     """
 
     first: Integers
@@ -120,7 +121,7 @@ def list_sets(
 
 @compiled
 def _deviations(p: Reals, q: Reals, x: float, c: float) -> tuple[float, float]:
-    """ℓ⁺ and ℓ⁻ of a row whose sets have these p̂ and q⁺, for M = 1 + c; without sets, a bound for all of them."""
+    """Return ℓ⁺ and ℓ⁻ of a row whose sets have these p̂ and q⁺, for M = 1 + c; without sets, a bound for all of them."""
     size = len(p)
     if size == 0:
         root = math.sqrt(2.0 * x)
@@ -138,7 +139,7 @@ def _deviations(p: Reals, q: Reals, x: float, c: float) -> tuple[float, float]:
 
 @inner
 def _tilted(weights: Reals, growth: Reals, size: int, c: float) -> float:
-    """log T: the weights and e^D - 1 of the seen successors are sorted by the latter here."""
+    """Return log T; sorts the weights and e^D - 1 of the seen successors by the latter."""
     mean = 0.0
     for i in range(size):
         w, g = weights[i], growth[i]
@@ -160,7 +161,7 @@ def _tilted(weights: Reals, growth: Reals, size: int, c: float) -> float:
 def _log_ratio(
     arrays: CountArrays, sets: Sets, row: int, after: Reals, deviation: float, c: float, work: Reals
 ) -> float:
-    """What an action may change log Z by, if what follows changes it by ``after``, before it is capped."""
+    """Return by how much an action may change log Z, not capped, if what follows changes it by ``after``."""
     begin, visits, size = arrays.begin[row], arrays.visits[row], 0
     if sets.known[row]:
         return after[arrays.successor[begin]]
@@ -179,9 +180,9 @@ def _log_ratio(
 def go_back(
     frame: Frame, arrays: CountArrays, sets: Sets, reach: Reals, seed: int, d: Reals, policy: Integers, work: Reals
 ) -> None:
-    """D⁺ and D⁻ ``(2, steps + 1, S + 1)`` and their greedy policies, where log M is ``reach[h]`` at planned step h.
+    """Compute D⁺ and D⁻ ``(2, steps + 1, S + 1)`` and their greedy policies; log M is ``reach[h]`` at planned step h.
 
-    Greedy is about the bounds before they are capped. ``work`` is working memory.
+    The policies are greedy for the bounds before they are capped. ``work`` is working memory.
     """
     first, x, _, p, q = sets
     best = work[2]
@@ -211,7 +212,7 @@ class RewardFree:
     problem : Problem
         Its risk is :class:`~entropic_bpi.problem.risk.AnyReward`.
     sampling
-        Ignored: of two options this method has none.
+        Ignored: this method has no options.
     seed : int
         For ties; 0 prefers the lowest action.
     """
@@ -227,22 +228,23 @@ class RewardFree:
         self.problem, self.seed, self.frame = problem, seed, problem.frame
         risk: AnyReward = problem.risk  # type: ignore[assignment]
         low, high = risk.rewards
-        if problem.black_box_rewards:  # an episode that has ended pays nothing
+        if problem.black_box_rewards:  # rewards are 0 after the end of an episode
             low, high = min(low, 0.0), max(high, 0.0)
         self.low, self.high, (least, most) = low, high, risk.sizes
         self.spread = problem.horizon * (high - low)
         check_reach(most, most * self.spread, "(range of the return)")
-        # Below, digits would be lost: the largest |β| may be a little larger than is asked for.
+        # A smaller exponent would lose digits, so the largest |β| may be a little larger than the target.
         self.least, self.most = least, max(most, SMALLEST_EXPONENT / self.spread if self.spread > 0 else 1.0)
         self.log_union = math.log(max(problem.rows_at_risk, 1) / problem.delta_of_transitions)
-        # How many rewards at each planned step are not known when the action is: those after it, or with its next state.
+        # How many rewards at each planned step depend on what follows the action: those of later steps, and its own one if
+        # that depends on the next state.
         after = np.arange(problem.horizon)[::-1] + problem.next_state_rewards
         self.remaining = np.concatenate([[problem.horizon] * problem.artificial, after]).astype(float)
         slots = problem.slots
         self.known = (slots.possible == 1) & (~np.array(problem.black_box_rewards) | (slots.begin == 1))
 
     def plan(self, counts: Counts, round: int) -> Plan:
-        """The promise so far, and the greedy policy for D⁺ or D⁻ where the bound is largest."""
+        """Return the bound so far, and the greedy policy for D⁺ or D⁻ where it is largest."""
         gap, at, points = self._promise(counts)
         greedy = points[at][1][round % 2]
         nowhere = np.full_like(greedy, -1)
@@ -250,7 +252,7 @@ class RewardFree:
         return Plan(np.zeros_like(greedy), bounds, Behaviour(greedy, greedy, nowhere, False))
 
     def claim(self, counts: Counts, plan: Plan) -> Claim:
-        """The promise, and the cells of |β| that it comes from. Values lie between those of the extreme rewards."""
+        """Return the bound and its cells of |β|; values lie between those of the extreme rewards."""
         gap, _, points = self._promise(counts)
         cells = tuple(Cell(b, b, None) for b in sorted(points))
         size = self.problem.horizon * max(abs(self.low), abs(self.high)) * 1e-15
@@ -258,10 +260,10 @@ class RewardFree:
         return Claim(*ends, min(gap * (1 + CLAIM_ROUNDING), ends[1] - ends[0]), cells=cells)
 
     def bound_at_most(self, counts: Counts) -> float:
-        """The bound for all rewards at the largest |β|, of a policy that is optimal in the estimated model there.
+        """Return the bound for all rewards at the largest |β|, for a policy that is optimal in the estimated model there.
 
-        It also holds at a tiny β, for which another one is used: by Hoeffding's lemma for the value in either model, and
-        for what the policy loses in the estimated one. There is room for the rounding of that.
+        A tiny β is replaced by a larger one, and the bound is increased by what that may change (Hoeffding's lemma): the
+        value in either model, and the loss of the policy in the estimated one. There is room for the rounding of that loss.
         """
         bound = self._bound(self.least, self.most, self._point(self.most, self._sets(counts), counts)[0])
         lifted = (self.most - self.least) * self.spread**2 / 8
@@ -269,7 +271,7 @@ class RewardFree:
         return bound * (1 + CLAIM_ROUNDING) + lifted + self.problem.steps * (4000 + widest) * 2.0**-50 / self.most
 
     def _promise(self, counts: Counts) -> tuple[float, float, dict[float, Any]]:
-        """The bound for all β, the point where it is largest, and all points with D and the greedy policies there."""
+        """Return the bound for all β, the point where it is largest, and all points with D and the greedy policies there."""
         sets, enough = self._sets(counts), self.problem.eps / (1 + 2 * CLAIM_ROUNDING)
         points = {self.most: self._point(self.most, sets, counts)}
         while True:
@@ -285,8 +287,9 @@ class RewardFree:
             points[middle] = self._point(middle, sets, counts)
 
     def _bound(self, begin: float, end: float, d: float) -> float:
-        """For |β| from ``begin`` to ``end``, of which D = ``d`` is known at the latter; nothing is above the range."""
-        bounds = [d / end + max(0.0, end - begin) * self.spread**2 / 4, self.spread]
+        """Return the bound for |β| from ``begin`` to ``end``, where D is ``d``; at most the range of the return."""
+        # The range is first: a NaN is not smaller, so it is never returned.
+        bounds = [self.spread, d / end + max(0.0, end - begin) * self.spread**2 / 4]
         return min(bounds) if not 0 < begin <= end else min(*bounds, d / begin)
 
     def _point(self, b: float, sets: Sets, counts: Counts) -> tuple[float, np.ndarray]:

@@ -5,13 +5,13 @@ With :math:`F_h(s,b)=P(\text{return from step }h\text{ on}\le b)` and :math:`W_h
 
 .. math:: F_{H+1}(s,b)=1\{b\ge0\},\quad W_{H+1}(s,b)=b^+,\qquad X_h(s,b)=\sum_y p(y|h,s,\pi)\,X_{h+1}(y,b-r_h(s,\pi,y)).
 
-The probabilities are replaced by those in the ball of the row that make X largest, or smallest. By induction the two tables
-contain the true one, whatever policy, threshold or level is asked about afterwards.
+The probabilities are replaced by those in the ball of the row that make X largest, or smallest. By induction the true table
+lies between the two tables, for all policies, thresholds and levels at once (page "Bounds of the law of the return").
 
-**Grid.** Rewards are rounded to multiples of a step: up, and for the other side down. The return then lies between two sums
-of multiples, so that everything is exact on these two: no threshold between two multiples is needed. Where all rewards are
-multiples of a step that is not too small, nothing is lost at all. Rewards, and thresholds, that are multiples up to
-rounding (a billionth of the step) count as multiples, as in :func:`entropic_bpi.return_law`.
+**Grid.** Rewards are rounded to multiples of a step, up for one side and down for the other. The return then lies between
+two sums of multiples, and no threshold between two multiples is needed. If all rewards are multiples of a step that is not
+too small, nothing is rounded. Rewards and thresholds that are multiples up to a billionth of the step count as multiples, as
+in :func:`entropic_bpi.return_law`.
 """
 
 import math
@@ -33,16 +33,17 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.rows import Frame, actions_at, row_of, slots_of
 from entropic_bpi.types import Integers, Reals
 
-# Multiples of the step, up to this share of it, are multiples; a sum has as many of these errors as steps.
+# Numbers that differ from a multiple of the step by this share of it count as multiples; in a sum, the errors add up.
 SLACK = 1e-9
-# Entries (step, state, threshold) of a table that take seconds to fill, and thresholds of a grid: the fewest and the most.
+# Entries (step, state, threshold) of a table that take seconds to fill; thresholds of a grid, the fewest and the most; and
+# how many times more thresholds a lattice may have, on which nothing is rounded.
 _MOST_ENTRIES, _FEWEST_BINS, _MOST_BINS, _MORE_ON_A_LATTICE = 4_000_000, 200, 2_000, 4
-# Room for the rounding of a step, relative, and for whoever checks with other, equally careful solvers.
+# Relative room for the rounding of a step, and for verifiers with other solvers.
 _ROUNDING = 1e-11
 
 
 class Tails(NamedTuple):
-    """Bounds of the law of the return, on the thresholds ``first * step``, ``(first + 1) * step``, ….
+    """Bounds on the law of the return at the thresholds ``first * step``, ``(first + 1) * step``, ….
 
     Attributes
     ----------
@@ -51,7 +52,7 @@ class Tails(NamedTuple):
     first : int
         The smallest return is at least ``first * step``.
     slack : float
-        By how much a return, in steps, may differ from a threshold and count as equal.
+        A return that differs from a threshold by at most so many steps counts as equal.
     below : float array ``(2, M)``
         Lower and upper bounds of P(return ≤ threshold); those of the last threshold are 1.
     short : float array ``(2, M)``
@@ -77,39 +78,39 @@ class Tails(NamedTuple):
         return lower, upper
 
     def at_most(self, x: float) -> tuple[float, float]:
-        """P(return ≤ x)."""
+        """Return bounds on P(return ≤ x)."""
         return self._probability(math.floor(x / self.step + self.slack))
 
     def at_least(self, x: float) -> tuple[float, float]:
-        """P(return ≥ x)."""
+        """Return bounds on P(return ≥ x)."""
         lower, upper = self._probability(math.ceil(x / self.step - self.slack) - 1)
         return 1.0 - upper, 1.0 - lower
 
     def _outwards(self, lower: float, upper: float) -> tuple[float, float]:
-        # Rewards that differ from a multiple of the step by the slack count as equal to it.
+        # Rewards that differ from a multiple of the step by at most the slack were taken for it.
         room = _ROUNDING * (abs(lower) + abs(upper)) + self.slack * self.step
         return lower - room, upper + room
 
     def quantile(self, alpha: float) -> tuple[float, float]:
-        """The smallest return that is not exceeded with probability at least ``alpha``."""
+        """Return bounds on the smallest return that is not exceeded with probability at least ``alpha``."""
         high, low = (int(np.argmax(side >= min(alpha, side[-1]))) for side in self.below)
         return self._outwards((self.first + low) * self.step, (self.first + high) * self.step)
 
     @property
     def mean(self) -> tuple[float, float]:
-        """The mean of the return."""
+        """Bounds on the mean of the return."""
         lower, upper = (self.thresholds[-1] - self.short[::-1, -1]).tolist()
         return self._outwards(lower, upper)
 
     def cvar(self, alpha: float) -> tuple[float, float]:
-        """The mean of the worst fraction ``alpha`` of the returns."""
+        """Return bounds on the mean of the worst fraction ``alpha`` of the returns."""
         best = self.thresholds - self.short[::-1] / alpha
         lower, upper = best.max(axis=1).tolist()
         return self._outwards(lower, min(upper, float(self.thresholds[-1])))
 
 
 def tails_of(method: KL, counts: Counts, policy: np.ndarray, step: float) -> Tails:
-    """Bounds of the law of the return of ``policy`` ``(steps, S)``, with rewards rounded to multiples of ``step``."""
+    """Return bounds on the law of the return of ``policy`` ``(steps, S)``, with rewards rounded to multiples of ``step``."""
     problem, rules = method.problem, method.rules
     if problem.random_rewards:
         raise InvalidProblemError(
@@ -136,18 +137,18 @@ def tails_of(method: KL, counts: Counts, policy: np.ndarray, step: float) -> Tai
     room = error * (size[0] * step + abs(b[0]) + abs(b[-1]))
     short = np.maximum(np.maximum(short - room, b - most), 0.0)
     shorter = np.minimum(shorter + room, np.maximum(b - least, 0.0))
-    # Bounds of increasing functions may be made so.
+    # The true functions increase, so their bounds may be made monotone.
     below = np.maximum.accumulate(np.clip(below - error, 0.0, 1.0))
     upper = np.minimum.accumulate(np.clip(upper + error, 0.0, 1.0)[::-1])[::-1]
     below[-1] = upper[-1] = 1.0
-    if problem.limits_returns:  # what differs from its declared ends by rounding is equal to them
+    if problem.limits_returns:  # thresholds that differ from the declared ends by rounding count as equal
         low, high = least + problem.return_room, most - problem.return_room
         below[b >= high - SLACK * step], upper[b < low - SLACK * step] = 1.0, 0.0
     return Tails(step, int(ends[0, 0]), SLACK * (frame.steps + 1), np.stack([below, upper]), np.stack([short, shorter]))
 
 
 def step_of_grid(problem: Problem, counts: Counts, bins: int | None) -> float:
-    """Return the step of which all rewards are multiples, or where that is too small one with as many bins as is quick."""
+    """Return the step of which all rewards are multiples or, if that is too small, one with as many bins as is quick."""
     spread = max(problem.return_spread + problem.tail[1] - problem.tail[0], sys.float_info.min)
     most = max(_FEWEST_BINS, _MOST_ENTRIES // len(problem.frame.states))
     if bins is None and problem.discount is None:
@@ -158,7 +159,7 @@ def step_of_grid(problem: Problem, counts: Counts, bins: int | None) -> float:
 
 
 def _rewards_of(problem: Problem, arrays: CountArrays) -> np.ndarray:
-    """The different rewards that are known."""
+    """Return the different rewards that are known."""
     if problem.rewards is not None:
         return np.unique(problem.rewards)
     slots = np.unique(slots_of(arrays, np.arange(problem.n_rows))[1])
@@ -167,7 +168,7 @@ def _rewards_of(problem: Problem, arrays: CountArrays) -> np.ndarray:
 
 
 def _common_step(rewards: np.ndarray) -> float | None:
-    """The largest number that all rewards are multiples of, as they are written with 11 digits; None if there is none."""
+    """Return the largest number of which all rewards, written with 11 digits, are multiples; None if there is none."""
     if len(rewards) > 10_000 or not rewards.any():
         return None if rewards.any() else 1.0
     step = Fraction(0)
@@ -184,8 +185,8 @@ def _common_step(rewards: np.ndarray) -> float | None:
 
 
 class _Walk(NamedTuple):
-    """A policy, and how the rewards on its way become integers: the step, what of it is rounding, γ^h, and the rewards of
-    (s, a) if they are known."""
+    """A policy, and what turns its rewards into integers: the step, the share of it that is rounding, γ^h, and the rewards
+    of (s, a) if they are known."""
 
     policy: Integers
     step: float
@@ -196,14 +197,14 @@ class _Walk(NamedTuple):
 
 @inlined
 def _row(frame: Frame, walk: _Walk, h: int, s: int) -> tuple[int, int]:
-    """The policy's action and its row."""
+    """Return the policy's action and its row."""
     a = min(walk.policy[h, s], actions_at(frame, h) - 1)
     return a, row_of(frame, h, s, a)
 
 
 @inlined
 def _paid(walk: _Walk, arrays: CountArrays, t: int, s: int, a: int, slot: int, upper: bool) -> int:
-    """The reward of a slot at (real) step ``t``, -1 being the artificial one, in steps: rounded up, or down."""
+    """Return the reward of a slot in steps, rounded up or down; the (real) step ``t`` is -1 for the artificial one."""
     if t < 0:
         return 0
     if walk.known.shape[0] > 0:
@@ -217,7 +218,7 @@ def _paid(walk: _Walk, arrays: CountArrays, t: int, s: int, a: int, slot: int, u
 
 @compiled
 def _visit(frame: Frame, arrays: CountArrays, walk: _Walk, visited: np.ndarray, ends: Integers) -> None:
-    """Mark where the policy can be, and find between what the return from each step on lies."""
+    """Mark the states that the policy can reach, and set bounds on the return from each step on."""
     visited[0, frame.start] = True
     for h in range(frame.steps):
         low, high = 2**60, -(2**60)
@@ -239,7 +240,7 @@ def _visit(frame: Frame, arrays: CountArrays, walk: _Walk, visited: np.ndarray, 
 
 @inlined
 def _after(table: Reals, kind: int, first: int, last: int, y: int, i: int, step: float) -> float:
-    """An entry of a table of the next step, which goes on beyond its ends."""
+    """Return an entry of a table of the next step, which is continued beyond its ends."""
     if i < first:
         return 0.0
     if i > last:
@@ -249,7 +250,7 @@ def _after(table: Reals, kind: int, first: int, last: int, y: int, i: int, step:
 
 @compiled
 def _fill(inputs: Inputs, walk: _Walk, visited: np.ndarray, ends: Integers, tables: Reals) -> None:
-    """Fill the tables of F and W, lower and upper bounds of each, back to the first step; the two tables take turns."""
+    """Fill the tables of F and W, lower and upper bounds of each, back to the first step; the two arrays take turns."""
     frame, rules, arrays, scratch = inputs
     now, after, f = tables[0], tables[1], scratch.work[2]
     first, last = ends[0, frame.steps], ends[1, frame.steps]
@@ -277,7 +278,7 @@ def _fill(inputs: Inputs, walk: _Walk, visited: np.ndarray, ends: Integers, tabl
                         k = i - _paid(walk, arrays, h - frame.artificial, s, a, begin + j, not upper)
                         f[j] = _after(after, kind, first, last, arrays.successor[begin + j], k, walk.step)
                     value, _, guess = kl_extremum(tally, f, size, n, x, sign, rules.tolerance, scratch.work, guess)
-                    # A NaN says nothing.
+                    # A NaN is replaced by the trivial bound.
                     value = value if abs(value) < np.inf else (np.inf if upper else 0.0)
                     now[kind, s, i - start] = value
                     extreme = now[kind, -1, i - start]

@@ -1,4 +1,4 @@
-"""Certificates from data that was already collected: by a run of ours, or by somebody else's decisions."""
+"""Certificates from data that was already collected: by a run of this library, or in a log."""
 
 import math
 import sys
@@ -105,35 +105,35 @@ def certify(
     device: str = "cpu",
     **declarations: Any,
 ) -> Any:
-    r"""Certify from data that was already collected: another risk level, a given policy, or somebody else's log.
+    r"""Certify from data that was already collected, for another risk level, a given policy or a log.
 
     The event behind ``method="kl"`` is about transitions only: it mentions neither β nor the rewards nor the policy, and it
     holds for every rule of choosing actions that does not look into the future. On it, every certificate for every β and
-    every policy is true, so with probability :math:`1-\delta` *all* of them hold at once, however many are asked for and
-    however they are chosen. Where rewards are random this is not so of β: their bounds are about one, and a certificate
-    for another is refused.
+    every policy is true, so with probability :math:`1-\delta` *all* of them hold at once, however many are computed and
+    however they are chosen. Random rewards are an exception: their bounds are for one β, and a certificate for another one
+    is refused.
 
     Parameters
     ----------
     source : Identification, Certificate, Counts, Log or problem file
-        Whose counts to use. A problem file (``problem.toml``) names a log and declares what is needed.
+        The data whose counts are used. A problem file (``problem.toml``) names a log and declares what is needed.
     beta : float
         The risk parameter to certify for; positive is risk-seeking.
     risk : Entropic or EVaR, instead of ``beta``
         Certify the entropic value at risk of a level: a lower bound on the mean of the worst returns (CVaR), not that mean.
         A policy with the largest EVaR need not have the largest CVaR.
     eps, delta : float, optional
-        Default to those of the run. Simultaneity over β is for one and the same δ. A log has none: δ is required, and ε
-        defaults to the gap that is certified.
+        Default: those of the run. Certificates for several β hold at once if they have the same δ. A log has neither: δ is
+        required, and ε is the certified gap by default.
     policy : array ``(H, S)``, mapping or function, optional
         The policy that the claim is about: actions by number; or the action for each state, by their labels in the log (or
-        their names), as a mapping or as a function. Default: the best candidate that the data has.
+        their names), as a mapping or as a function. Default: the best candidate by the data.
     policies : mapping of names to policies, optional
-        Compare these instead.
+        Compare these policies, instead of ``policy``.
     states : iterable or "seen", optional
-        For a log, which states exist; it or ``max_states`` is required unless :meth:`entropic_bpi.Log.read` was told. A list
-        of all of them; or ``"seen"``: you declare that those of the log are all there are, and the certificate says so.
-        Nothing is assumed by default, because a rare state may not be in the log.
+        For a log, which states exist; it or ``max_states`` is required unless :meth:`entropic_bpi.Log.read` was given one of
+        them. A list of all states; or ``"seen"``: you declare that those of the log are all there are, and the certificate
+        says so. There is no default, because a rare state may be missing in the log.
     rewards : array, function, mapping or path of a CSV file, optional
         Certify for these known rewards instead of those that the episodes were collected for: an array with a shape that
         :class:`entropic_bpi.FiniteMDP` takes; a function of state, action and next state; the rewards that change, by
@@ -174,10 +174,10 @@ def certify(
 
     What if the safe action paid half as much?
 
-    >>> prices = bridge.rewards * [0.5, 1.0]
-    >>> changed = eb.certify(result, beta=-1.0, rewards=prices)
-    >>> dearer = eb.FiniteMDP(bridge.transitions, prices, horizon=7)
-    >>> bool(changed.lower <= eb.solve(dearer, -1.0).value <= changed.upper), eb.verify(changed).ok
+    >>> rewards = bridge.rewards * [0.5, 1.0]
+    >>> changed = eb.certify(result, beta=-1.0, rewards=rewards)
+    >>> model = eb.FiniteMDP(bridge.transitions, rewards, horizon=7)
+    >>> bool(changed.lower <= eb.solve(model, -1.0).value <= changed.upper), eb.verify(changed).ok
     (True, True)
     """
     given = {"beta": beta, "risk": risk, "eps": eps, "delta": delta, "states": states, **declarations}
@@ -194,14 +194,14 @@ def certify(
         if policies is None:
             return claim_of(read_policy(policy, evidence.problem, evidence.labels))
         if policy is not None or not isinstance(policies, Mapping) or not policies:
-            raise InvalidProblemError("policies must be a mapping of names to policies, instead of policy")
+            raise InvalidProblemError("policies must be a mapping of names to policies, given instead of policy")
         each = {str(name): read_policy(one, evidence.problem, evidence.labels) for name, one in policies.items()}
         intervals = {name: method.interval_of(counts, planned) for name, planned in each.items()}
         return Comparison({name: claim_of(planned) for name, planned in each.items()}, intervals)
 
 
 def evidence_of(source: Any, given: Mapping[str, Any], rewards: Any = None) -> CollectedData:
-    """Return what a source has collected, under what is ``given``: the arguments of :func:`certify`."""
+    """Return the data of a source; ``given`` are the arguments of :func:`certify`."""
     if isinstance(rewards, str) and rewards in REWARD_LAWS:
         refuse_renamed("certify", ["rewards"])
     source, declarations, accepted = open_problem(source, given)
@@ -223,7 +223,7 @@ def evidence_of(source: Any, given: Mapping[str, Any], rewards: Any = None) -> C
 
 
 def _with_rewards(evidence: CollectedData, rewards: Any, reward_range: Any) -> CollectedData:
-    """The same data for other rewards; what its returns showed was about those that were paid."""
+    """Return the data for other rewards, without the evidence of the returns, which is about the observed rewards."""
     problem, transitions, labels = evidence.problem, evidence.transitions, evidence.labels
     problem, transitions, name = with_rewards(problem, transitions, labels, rewards, reward_range)
     problem.check_limits()
@@ -237,7 +237,7 @@ def _with_rewards(evidence: CollectedData, rewards: Any, reward_range: Any) -> C
 def _collected(
     source: Any, risk: Risk, eps: float | None, delta: float | None, declared: Mapping[str, Any], known: bool
 ) -> CollectedData:
-    """What a run has collected; ``known`` rewards are used instead of its own."""
+    """Return the data of a run, a certificate or counts; ``known``: other rewards are used instead of its own."""
     certificate, kind = getattr(source, "certificate", source), type(source).__name__
     if not isinstance(certificate, (Certificate, Counts)):
         raise InvalidProblemError(
@@ -254,12 +254,12 @@ def _collected(
     else:
         transitions, provenance = certificate.transitions, certificate.provenance._replace(ignored=())
     if isinstance(problem.risk, AnyReward) and problem.black_box_rewards and not known:
-        raise InvalidProblemError("an exploration ignores what is paid: give rewards=")
+        raise InvalidProblemError("an exploration ignores the rewards of an environment: give rewards=")
     same = risk == problem.risk or (isinstance(risk, EVaR) and isinstance(problem.risk, EVaR))
     if problem.random_rewards and not same:
         raise InvalidProblemError(
             f"random rewards were learned for {problem.risk} and cannot be certified for {risk}: how much a random reward "
-            "is worth depends on beta, and delta was spent on those that were declared before the first episode"
+            "is worth depends on beta, and the bounds are for the risk that was declared before the first episode"
         )
     if provenance.tests is not None and risk != problem.risk:
         provenance = provenance._replace(tests=provenance.tests._replace(returns=None))
@@ -273,10 +273,10 @@ def _collected(
 def _logged(
     log: Log, risk: Risk, eps: float | None, delta: float | None, given: Any, declared: Declarations
 ) -> CollectedData:
-    """What a log has collected, under what is declared about it."""
+    """Return the data of a log, under what is declared about it."""
     if delta is None:
         raise InvalidProblemError("a log needs delta=: the probability with which the claim may fail")
-    # Without an ε, one so small that no candidate ends the search for a better one.
+    # Without an ε, the smallest one is used, so that no candidate ends the search for a better one.
     small = sys.float_info.min if eps is None else eps
     states = log.all_states(given, declared.max_states)
     problem = log.problem(states, eps=small, delta=delta, risk=risk, **declared.given())
@@ -292,7 +292,7 @@ def _logged(
 
 
 def read_policy(policy: Any, problem: Problem, labels: tuple[Sequence[Any], Sequence[Any]]) -> np.ndarray:
-    """A policy in any form as actions ``(steps, S)``, the artificial first step of a random start included.
+    """Return a policy of any form as actions ``(steps, S)``, the artificial first step of a random start included.
 
     ``labels`` are those of the states and the actions.
     """
@@ -302,7 +302,7 @@ def read_policy(policy: Any, problem: Problem, labels: tuple[Sequence[Any], Sequ
     if isinstance(policy, Mapping) or callable(policy):
         policy = _by_label(policy, problem, *labels)
     elif problem.black_box_rewards and np.shape(policy) in known:
-        # Nothing is done after the end, and anything in a state that nobody saw.
+        # The action does not matter after the end, nor in a state that was never seen.
         policy = np.pad(policy, ((0, 0), (0, problem.n_states - np.shape(policy)[1])))
     checked = check_policy(policy, problem.horizon, problem.n_states, problem.n_actions)
     planned = np.pad(checked, ((int(problem.artificial), 0), (0, 0)))
@@ -313,24 +313,24 @@ def read_policy(policy: Any, problem: Problem, labels: tuple[Sequence[Any], Sequ
 def _by_label(
     policy: Mapping[Any, Any] | Callable[[Any], Any], problem: Problem, states: Sequence[Any], actions: Sequence[Any]
 ) -> np.ndarray:
-    """A policy that says what to do in each state, whatever the step."""
+    """Return the array ``(H, S)`` of a mapping or function from states to actions, which is the same at every step."""
     numbers = {name: a for names in (problem.action_names, actions) for a, name in enumerate(names)}
     if isinstance(policy, Mapping) and problem.state_labels is not None:
         labels = dict(zip(problem.state_names, states, strict=False))
         policy = {labels.get(state, state): action for state, action in policy.items()}
     played = np.zeros(problem.n_states, dtype=np.int64)
     for s, label in enumerate(states[: problem.n_states - problem.black_box_rewards]):
-        silent = f"policy does not say what to do in state {shown(label)}"
-        chosen = _find(policy, label, silent) if isinstance(policy, Mapping) else policy(label)
+        missing = f"policy has no action for state {shown(label)}"
+        chosen = _find(policy, label, missing) if isinstance(policy, Mapping) else policy(label)
         known = ", ".join(map(shown, actions[:10]))
-        wrong = f"policy says {shown(chosen)} in state {shown(label)}, which is not an action: there are {known}"
-        played[s] = _find(numbers, chosen, wrong)
+        unknown = f"policy has {shown(chosen)} for state {shown(label)}, which is not an action: there are {known}"
+        played[s] = _find(numbers, chosen, unknown)
     return np.tile(played, (problem.horizon, 1))
 
 
-def _find(table: Mapping[Any, Any], label: Any, otherwise: str) -> Any:
-    """Look up a label as it is, or as it is written: a file may have '1' for 1."""
+def _find(table: Mapping[Any, Any], label: Any, message: str) -> Any:
+    """Return the entry of a label or of its text (a file may have '1' for 1), or raise an error with the message."""
     try:
         return table[label] if label in table else {str(key): value for key, value in table.items()}[str(label)]
     except (KeyError, TypeError):
-        raise InvalidProblemError(otherwise) from None
+        raise InvalidProblemError(message) from None

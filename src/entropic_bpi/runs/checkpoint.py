@@ -1,8 +1,8 @@
 """Checkpoints: a run in one file, from which it goes on to exactly the result that it would have had uninterrupted.
 
 The file is a line with the format, the SHA-256 of the rest, and an archive of NumPy with the arrays and a header in JSON. A
-file that is damaged, of another format or of another run is refused. The digest protects from accidents and not from an
-author: a file that was made up passes, so take up your own checkpoints only.
+file that is damaged, of another format or of another run is refused. The digest detects accidental damage and not forgery,
+so resume only from checkpoints that you trust.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class Saved(NamedTuple):
     arrays: dict[str, np.ndarray]
 
     def state(self, problem: Problem, provenance: Provenance) -> RunState:
-        """The run as it was saved."""
+        """Return the run as it was saved."""
         header = self.header
         if problem.allowed is not None and problem.allowed.offered:
             problem.allowed.table[:] = self.arrays["masks"]
@@ -56,7 +56,7 @@ class Saved(NamedTuple):
         if self.header["best"] is None:
             return None
         *bounds, episodes = self.header["best"]
-        # What this plan would have played next was played, or will be planned again.
+        # The best plan has no behaviour: what it would play next was played, or is planned again.
         plan = Plan(self.arrays["best_policy"], Bounds(*bounds), None)  # type: ignore[arg-type]
         return BestPlan(plan, episodes, Transitions(**self._group("best")))
 
@@ -65,7 +65,7 @@ class Saved(NamedTuple):
 
 
 class Checkpoint:
-    """The file of one run, whose ``facts`` must be the same whenever it is taken up; ``seed`` is None for any."""
+    """The file of one run, whose ``facts`` must be the same whenever it is resumed; ``seed=None`` accepts any seed."""
 
     def __init__(self, path: Path, facts: dict[str, str], seed: int | None) -> None:
         if not path.parent.is_dir():
@@ -74,7 +74,7 @@ class Checkpoint:
         self.saved, self.warned = time.monotonic(), False
 
     def read(self) -> Saved | None:
-        """What was saved of this run, or None if there is no file yet."""
+        """Return what was saved of this run; None if there is no file yet."""
         try:
             saved = _read(self.path) if self.path.exists() else None
         except (OSError, ValueError) as error:
@@ -90,11 +90,11 @@ class Checkpoint:
         return saved
 
     def age(self) -> float:
-        """Seconds since the file was last written, or since the run began."""
+        """Return the seconds since the file was last written, or since the run began."""
         return time.monotonic() - self.saved
 
     def save(self, state: RunState) -> None:
-        """Write the file; a run that cannot be saved is told so once and goes on."""
+        """Write the file. If that fails, warn once and go on without it."""
         best = state.best
         header = {
             "facts": self.facts,
@@ -126,7 +126,7 @@ class Checkpoint:
 
 
 def read_summary(path: Path) -> dict[str, Any] | None:
-    """What a checkpoint tells about its run: ``seed``, ``seconds``, ``episodes``, ``facts`` and more; or None."""
+    """Return what a checkpoint says about its run, ``seed``, ``seconds``, ``episodes``, ``facts`` and more; or None."""
     try:
         return _read(path).header
     except (OSError, ValueError):
@@ -144,7 +144,7 @@ def _write(file: BinaryIO, header: dict[str, Any], arrays: dict[str, Any]) -> No
 
 
 def _read(path: Path) -> Saved:
-    """Return the content of a checkpoint; ValueError if it is none."""
+    """Return the content of a checkpoint, or raise ValueError."""
     with path.open("rb") as file:
         if file.read(len(FIRST_LINE)) != FIRST_LINE:
             raise ValueError(

@@ -1,13 +1,13 @@
-"""What is missing: which visits would make a certificate tighter.
+"""Which further visits would make a certificate tighter.
 
-The gap of a certificate falls when the balls of some rows shrink. Which ones, and by how much, is found by computing the
-bounds again with more visits, no formula:
+The gap of a certificate falls when the balls of some rows shrink. Which rows matter, and by how much, is found by computing
+the bounds again with hypothetical visits:
 
-- a row with *twice its visits* is one whose transitions were all seen twice as often;
-- an action that was never tried is supposed to do what the most tried action of its state does, in about a hundred visits;
-- the plan of experiments doubles everything until the gap is small enough, and then leaves out whatever it can.
+- *twice the visits* of a row means that each of its transitions was seen twice as often;
+- an action that was never tried is assumed to behave like the most tried action of its state, in about a hundred visits;
+- the plan of experiments doubles all visits until the gap is small enough, and then removes visits that are not needed.
 
-All of this is a forecast from what was seen so far. It suggests where to look, and certifies nothing.
+The result is a forecast from the data so far. It certifies nothing.
 """
 
 import math
@@ -28,15 +28,15 @@ from entropic_bpi.types import Summarised, Transitions
 _FIRST_TRIES = 100
 _MOST_DOUBLINGS = 24
 _MOST_TRIALS = 300
-# How much an action counts that neither policy plays, in a state where it could.
-_OTHERS = 0.1
+# Weight of an action that neither policy plays, relative to the probability of its state.
+_UNPLAYED_WEIGHT = 0.1
 
 
 class Row(NamedTuple):
     """An action in a state, at one step or at all of them (None); without either, the first states of episodes.
 
-    ``gap_reduction`` is by how much the gap falls with twice the ``visits``, and ``visits_needed`` how many visits the plan
-    of experiments gives it.
+    ``gap_reduction`` is by how much the gap falls with twice the ``visits``, and ``visits_needed`` is the number of visits
+    in the plan of experiments, those so far included.
     """
 
     step: int | None
@@ -56,10 +56,10 @@ class Missing(Summarised):
     gap, target : float
         The certified gap, and the one that the plan of experiments is for.
     rows : tuple of Row
-        Those that were tried, the most helpful ones first.
+        The rows that were examined, the most helpful ones first.
     expected : float
-        The gap after the plan, if everything goes on as before. Above ``target`` there is no plan: more of the same is not
-        enough, something was never seen.
+        The gap after the plan, if new visits resemble those so far. If it is above ``target`` there is no plan: more visits
+        of the same kind are not enough, because something was never seen.
 
     Examples
     --------
@@ -97,16 +97,16 @@ class Missing(Summarised):
 
 
 def missing(certificate: Certificate | Identification, *, target: float | None = None, rows: int = 12) -> Missing:
-    """Which visits a certificate lacks: the rows that contribute most to its gap, and a plan of experiments.
+    """Compute which visits a certificate needs: the rows that contribute most to its gap, and a plan of experiments.
 
     Parameters
     ----------
     certificate : Certificate or Identification
         Of method ``"kl"``, from a log or a run.
     target : float, optional
-        The gap to be reached. Default: the certificate's ε or, where that is reached, half of the gap.
+        The gap to be reached. Default: the certificate's ε or, if that is reached already, half of the gap.
     rows : int
-        How many rows to try.
+        Number of rows to examine.
 
     Returns
     -------
@@ -129,16 +129,27 @@ def missing(certificate: Certificate | Identification, *, target: float | None =
     if certificate.method != "kl":
         raise InvalidProblemError(f"missing needs a certificate of method 'kl', got one of {certificate.method!r}")
     if certificate.risk == "any reward":
-        raise InvalidProblemError("missing is about one reward: give what the exploration's solve(…) returns")
+        raise InvalidProblemError("missing needs a certificate for one reward: give what Exploration.solve(…) returns")
     if target is None:
         target = max(certificate.gap / 2, sys.float_info.min) if certificate.reached else certificate.eps
     return _Experiments(certificate, check_integer("rows", rows)).plan(check_positive("target", target))
 
 
 def limits(certificate: Certificate, *, rows: int = 8) -> tuple[Row, ...]:
-    """What limits the gap now: the rows of :func:`missing` whose visits matter, without its plan of experiments.
+    """Return the rows whose visits limit the gap now: those of :func:`missing`, without its plan of experiments.
 
-    Nothing is known of a method other than ``"kl"``.
+    There are none for a method other than ``"kl"``.
+
+    Parameters
+    ----------
+    certificate : Certificate
+    rows : int
+        Number of rows to examine.
+
+    Returns
+    -------
+    tuple of Row
+        Those with a positive ``gap_reduction``, the largest first.
 
     Examples
     --------
@@ -153,12 +164,12 @@ def limits(certificate: Certificate, *, rows: int = 8) -> tuple[Row, ...]:
     if certificate.method != "kl":
         return ()
     experiments = _Experiments(certificate, check_integer("rows", rows))
-    found = [experiments.row(row, fall) for row, fall in experiments.reductions().items() if fall > 0]
-    return tuple(sorted(found, key=lambda row: -row.gap_reduction))
+    useful = [experiments.row(row, fall) for row, fall in experiments.reductions().items() if fall > 0]
+    return tuple(sorted(useful, key=lambda row: -row.gap_reduction))
 
 
 class _Experiments:
-    """Bounds of one policy under more visits than there were."""
+    """Bounds of one policy with hypothetical further visits."""
 
     def __init__(self, certificate: Certificate, rows: int) -> None:
         self.certificate, self.problem, self.rows = certificate, certificate.problem, rows
@@ -169,7 +180,7 @@ class _Experiments:
         self.collected, self.trials = self.counts.state(), 0
 
     def _promising(self) -> list[int]:
-        """Rows worth a trial: often played by the policy, or by the one that looks best, and seldom visited so far."""
+        """Return the rows worth a trial: often played by the policy, or by the one that looks best, and seldom visited."""
         problem, played = self.problem, np.zeros(self.problem.n_rows)
         pairs = problem.n_rows - problem.artificial
         of_state = played[:pairs].reshape(-1, problem.n_actions)
@@ -179,17 +190,17 @@ class _Experiments:
             for _, masses, rows in walk_observed(problem, self.seen, policy):
                 played[rows] += masses
                 inner = rows < pairs
-                of_state[rows[inner] // problem.n_actions] += _OTHERS * masses[inner, None]
+                of_state[rows[inner] // problem.n_actions] += _UNPLAYED_WEIGHT * masses[inner, None]
         promise = np.where(problem.at_risk, played, 0.0) / np.sqrt(self.visits + 1)
         return [int(row) for row in np.argsort(-promise, kind="stable")[: self.rows] if promise[row] > 0]
 
     def reductions(self, *others: int) -> dict[int, float]:
-        """By how much the gap falls with twice the visits of one of the rows worth a trial, or of the ``others``."""
+        """Return by how much the gap falls with twice the visits of each row worth a trial, and of the ``others``."""
         gap = self.gap({})
         return {row: gap - self.gap({row: 2}) for row in {*self._promising(), *others}}
 
     def gap(self, extra: dict[int, int]) -> float:
-        """The gap if the rows had been visited so many times as often; infinite where that contradicts a declaration."""
+        """Return the gap if each row had ``extra[row]`` times its visits; infinite if that contradicts a declaration."""
         self.counts.restore(self.collected)
         more = [self._repeated(row, factor) for row, factor in extra.items()]
         try:
@@ -201,7 +212,7 @@ class _Experiments:
         return float(self.method.bounds_of(self.counts, self.policy).gap)
 
     def _repeated(self, row: int, factor: int) -> Transitions:
-        """The transitions by which a row comes to ``factor`` times its visits, or an untried one to its first ones."""
+        """Return the transitions that raise a row to ``factor`` times its visits, or the first ones of an untried row."""
         source, scale = row, factor - 1.0
         if not self.visits[row]:
             source = self._sibling(row)
@@ -212,7 +223,7 @@ class _Experiments:
         return part._replace(rows=np.full(own.sum(), row), times=times, labels=self._labels(row, int(times.sum())))
 
     def _labels(self, row: int, times: int) -> np.ndarray:
-        """Labels of so many more visits, where noise is observed: in the shares that the law of the row had so far."""
+        """Return the labels of ``times`` more visits if noise is observed: in the shares seen so far of the row's law."""
         noise, seen = self.problem.noise, self.seen.labels
         if not seen.size or noise is None or row >= len(noise.law):
             return np.zeros_like(seen)
@@ -221,14 +232,14 @@ class _Experiments:
         return np.ceil(own * (times / max(own.sum(), 1))).astype(np.int64)
 
     def _sibling(self, row: int) -> int:
-        """The most tried action of the same state."""
+        """Return the row of the most tried action of the same state."""
         if self.problem.artificial and row == self.problem.n_rows - 1:
             return row
         first = row - row % self.problem.n_actions
         return first + int(np.argmax(self.visits[first : first + self.problem.n_actions]))
 
     def plan(self, target: float) -> Missing:
-        """More visits of everything until the gap is at most ``target``, and then without those that are not needed."""
+        """Double all visits until the gap is at most ``target``, then remove those that are not needed."""
         factor: dict[int, int] = {}
         gap, everything = self.gap({}), self._repeatable()
         for doublings in range(1, _MOST_DOUBLINGS + 1):
@@ -237,7 +248,7 @@ class _Experiments:
             factor = dict.fromkeys(everything, 2**doublings)
             gap = self.gap(factor)
         if gap <= target:
-            # Twice as many give room to do without those that cost most, which are asked for first.
+            # Doubling once more gives room to remove the rows with the most visits, which are tried first.
             factor = self._trimmed({row: 2 * times for row, times in factor.items()}, target)
             gap = self.gap(factor)
         else:
@@ -249,14 +260,14 @@ class _Experiments:
         return Missing(self.certificate.gap, target, tuple(rows), gap)
 
     def _repeatable(self) -> list[int]:
-        """Rows that matter and that more can be supposed of, those with the most visits first."""
+        """Return the rows that matter and can have more visits, those with the most visits first."""
         rows = [int(row) for row in np.argsort(-self.visits, kind="stable") if self.problem.at_risk[row]]
         untried = [row for row in rows if not self.visits[row] and self.visits[self._sibling(row)]]
         possible = [row for row in untried if self.gap({row: 2}) < math.inf]
         return [row for row in rows if self.visits[row]] + possible
 
     def _trimmed(self, factor: dict[int, int], target: float) -> dict[int, int]:
-        """A plan that reaches ``target`` without what it does not need: whole groups first, then row by row."""
+        """Remove from a plan what ``target`` does not need: whole groups first, then row by row."""
         groups = [list(factor)]
         while groups:
             group = groups.pop()
@@ -272,11 +283,12 @@ class _Experiments:
         return factor
 
     def _reaches(self, factor: dict[int, int], target: float) -> bool:
-        """Whether a plan is enough; when too many were tried, none is any more."""
+        """Return whether a plan reaches the target; after too many trials the answer is False."""
         self.trials += 1
         return self.trials <= _MOST_TRIALS and self.gap(factor) <= target
 
     def row(self, row: int, reduction: float, factor: int = 1) -> Row:
+        """Return the description of a row by its number."""
         problem, visits = self.problem, int(self.visits[row])
         needed = visits + (int(self._repeated(row, factor).times.sum()) if factor > 1 else 0)
         if problem.artificial and row == problem.n_rows - 1:
@@ -288,6 +300,6 @@ class _Experiments:
 
 
 def _rounded(times: Any) -> int:
-    """Two digits are enough for a suggestion."""
+    """Round up to two digits, which are enough for a suggestion."""
     size = 10 ** max(0, len(str(int(times))) - 2)
     return math.ceil(times / size) * size

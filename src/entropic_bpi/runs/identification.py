@@ -133,19 +133,21 @@ def identify(
         Which next states are possible: unknown, read from the model's support, or declared. For a model a mask
         ``(S, A, S)``. For an environment a mask ``(S, A, S + 1)`` whose last column is the end of the episode, a dict
         ``{(state, action): [next state, …]}``, or a function ``(state, action)`` that returns the next states: elements of
-        the environment's spaces, and :data:`entropic_bpi.END` for the end. What may come with several rewards is listed
-        once for each: ``[END, END, END]`` if one may win, draw or lose. Anything else ends the run with an error.
+        the environment's spaces, and :data:`entropic_bpi.END` for the end. A next state that may come with several rewards
+        is listed once for each of them: ``[END, END, END]`` if an episode can be won, drawn or lost. Any other next state
+        ends the run with an error.
     max_successors : int, optional
-        Declare that every state and action has at most so many outcomes, unknown which; 1 for a deterministic model or
-        environment. In an environment with fixed rewards these are part of the outcome: an ending with another reward is
-        another one.
-        The first state is not concerned: it may still be random. One outcome more ends the run with an error.
+        Declare that every state and action has at most so many outcomes, without saying which; 1 for a deterministic model
+        or environment. In an environment with fixed rewards the reward is part of the outcome: an end with another reward
+        is another outcome. The declaration is not about the first state, which may still be random. One outcome more ends
+        the run with an error.
     replan : "every" or float, optional
-        Plan and test after every episode, or after t episodes play this fraction of t more. Default: 0.01, and
-        more if a plan takes long: a rule from the numbers of states, actions and steps and from the gap, without a clock.
+        ``"every"``: plan and test after every episode. A number: after t episodes, play this fraction of t more before the
+        next plan. Default: 0.01, and more if a plan takes long: a rule from the numbers of states, actions and steps and
+        from the gap, without a clock.
         For a large model, after each doubling until there were as many episodes as rows, then after 30 % more, and less as
         the gap comes near ε; the smaller the model, the smaller the fraction. For an environment, as many episodes as take
-        about the time of a plan (but at most t). Of an environment that is slow, give 0.01.
+        about the time of a plan (but at most t). For a slow environment, give 0.01.
     sampling : {"challenger", "optimistic"}, optional
         What ``"kl"`` plays: alternately the optimistic policy and the challenger of the candidate (default), or the
         optimistic policy alone, as the paper's method always does.
@@ -159,7 +161,7 @@ def identify(
         level, with bounds at λ that are declared before the first episode.
     return_range : (float, float), optional
         Declare, for an environment, that the return of every episode lies in this range, whatever is played: often much
-        narrower than what the rewards allow. An episode outside ends the run with an error; at least one is played.
+        narrower than what the rewards allow. An episode outside ends the run with an error; at least one episode is played.
     noise : Noise or "model", optional
         Declare the mechanics: the outcome is a known function of state, action and a random label with one unknown law for
         many state-action pairs (:class:`entropic_bpi.Noise`), whose visits are then counted together. ``"model"``: the
@@ -176,13 +178,14 @@ def identify(
         by ``max_states`` or when the log is read. Needs ``method="kl"``, whose certificate holds whoever made the
         decisions.
     max_episodes : int, optional
-        Stop anyway after this many episodes; the certificate then states the smallest gap that was certified.
+        Stop after this many episodes also if ε is not reached; the certificate then states the smallest gap that was
+        certified.
     max_seconds : float, optional
-        The same within so much time of this call, not counting the time for compiling. How long the last episodes, their
-        plan and the claim take is estimated from earlier ones, so a run may take slightly longer; and as long as one plan
-        and the claim take, if that is more. A run that goes on from a checkpoint has it anew.
+        Stop after about so much time of this call, compiling not included, also if ε is not reached. How long the last
+        episodes, their plan and the claim take is estimated from earlier ones, so a run may take slightly longer. It takes
+        at least one plan and the claim. A run that is resumed from a checkpoint has the whole time again.
     seed : int, optional
-        Repeats a run exactly.
+        The same seed repeats a run exactly.
     ties : {"random", "lowest"}
         Between equally good actions: a preference drawn once per run, step and state, or the lowest index.
     checkpoint : path, optional
@@ -190,9 +193,9 @@ def identify(
         it would have had uninterrupted. The file of a run with other arguments, another model or environment is refused;
         only ``max_episodes`` may change.
     accept_errors : bool
-        Go on from the checkpoint of a run that ended because the environment's ``reset`` or ``step`` raised an error. The
-        episodes of that moment are lost, and if such errors are likelier in bad episodes the rest is a selection: the
-        certificate counts the errors and states the assumption that it is none.
+        Resume a run that ended because the environment's ``reset`` or ``step`` raised an error. The episodes in progress
+        are lost. If such errors are more likely in bad episodes than in good ones, the other episodes are a biased sample:
+        the certificate counts the errors and states the assumption that they are not.
     preregister : path, optional
         Write a commitment to this run there before its first episode: all settings, a digest of the seed, the time. The
         certificate carries the file's SHA-256. An existing file is refused, unless the run goes on from a checkpoint
@@ -211,7 +214,7 @@ def identify(
         Declare the rewards of an environment: a function ``(state, action, next_state)``, a dict
         ``{(state, action): reward}`` or ``{(state, action, next_state): reward}``, or an array ``(S, A)`` or ``(S, A, S)``.
         The next state is the observation that ``step`` returned, also when the episode terminates. Rewards are then not
-        learned, ``reward_range`` is not needed, and a reward that is seen to be another is an error.
+        learned, ``reward_range`` is not needed, and an observed reward that differs is an error.
     allowed : bool array, function or "info", optional
         The actions that may be played, ``(S, A)`` or ``(H, S, A)``, or a function ``state -> actions``; the masks of a
         FiniteMDP are known. ``"info"``: the environment's ``info["action_mask"]``, which must come with every observation
@@ -219,8 +222,8 @@ def identify(
         forbidden actions is played or compared with.
     state_names, action_names : sequence of str, optional
         Names for tables, plots, reports and files, in the order of the states and of the actions; the end of an episode has
-        none. A policy is still asked by observations. They are no part of the proof. Default: those of a FiniteMDP, or the
-        observations and actions themselves.
+        none. A policy still takes observations. The proof of the claim does not depend on names. Default: those of a
+        FiniteMDP, or the observations and actions themselves.
     unit, title : str, optional
         The unit of the rewards, such as ``"€"``, and a title, for tables and reports. Default: those of a FiniteMDP.
     device : {"cpu", "gpu"}
@@ -294,7 +297,7 @@ def run_to_end(
 
 
 def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
-    """Let the loop go to its end; show it and save it on the way."""
+    """Run the loop to its end, with its progress shown and its state saved."""
     with RunProgress(progress, loop.state.problem.eps) as line, deferred_interrupt() as check_interrupt:
 
         def observe(plan: Plan) -> None:
@@ -315,15 +318,15 @@ def _watch(loop: Loop, store: Checkpoint | None, progress: bool) -> None:
 
 
 def start_run(source: Any, settings: Settings) -> Loop:
-    """Return the loop of :func:`identify`, ready to go; for those who want to watch it plan by plan.
+    """Return the loop of :func:`identify` before its first plan, for callers that observe it plan by plan.
 
-    An environment stays open: its ``close`` is for the caller.
+    The caller closes the environment.
     """
     return Setup(source, settings).loop()
 
 
 class Setup:
-    """A source that is ready to be played, the problem that it poses, and the state in which a run of it begins."""
+    """A source that is ready to be played, its problem, and the state in which a run of it begins."""
 
     def __init__(self, source: Any, settings: Settings) -> None:
         if settings.declared.discount is not None:
@@ -334,7 +337,7 @@ class Setup:
                 settings.declared, f"environment {source!r}" if isinstance(source, str) else "an environment"
             )
             if settings.data is not None and settings.declared.max_states is None:
-                settings.data.all_states()  # which must be declared
+                settings.data.all_states()  # raises an error if they were not declared
             self.source = open_environment(source, settings.num_envs, settings.declared.max_states)
 
     def close(self) -> None:
@@ -366,7 +369,7 @@ class Setup:
         return state
 
     def facts(self) -> dict[str, str]:
-        """All that makes the run the one that it is, except its seed and its budget."""
+        """Return everything that identifies the run, except its seed and its budget."""
         problem, provenance = self._problem
         source = self.source.facts() if isinstance(self.source, Environment) else {}
         return facts_of({**self.settings.facts(), "ignored": provenance.ignored, **problem_facts(problem), **source})
@@ -384,37 +387,37 @@ class Setup:
 
 
 def _check_end(state: RunState, accept_errors: bool) -> None:
-    """Refuse to go on where something was contradicted, and from an error unless that is accepted."""
+    """Refuse to resume after a contradiction, and after an error unless errors are accepted."""
     if state.contradiction is not None:
         raise InvalidProblemError(
             f"this run ended because the environment contradicted what is assumed of it ({state.contradiction!r}): "
-            "to go on would be to discard the contradiction; start another run"
+            "resuming it would discard the contradiction; start another run"
         )
     if state.error is None:
         return
     if accept_errors is not True:
         raise InvalidProblemError(
-            f"this run ended in an error of the environment ({state.error!r}), which lost the episodes of that "
-            "moment: accept_errors=True (--accept-errors) goes on, and the certificate will say so"
+            f"this run ended in an error of the environment ({state.error!r}), and the episodes in progress are lost: "
+            "accept_errors=True (--accept-errors) resumes the run, and its certificate counts the error"
         )
     state.error, state.provenance = None, state.provenance._replace(errors=state.provenance.errors + 1)
 
 
 def _truncate_discounted(source: Any, settings: Settings, discount: float) -> tuple[Any, Settings]:
-    """Return a discounted process that never ends as one of so many steps that what follows them matters little."""
+    """Return a discounted problem, which never ends, cut after so many steps that what follows matters little."""
     if settings.data is not None:
         raise InvalidProblemError("discount and data: the returns of a log are not discounted; give one of them")
     simulated, declared = isinstance(source, FiniteMDP), settings.declared
     ends = source.reward_range if simulated else declared.reward_range
     if ends is None:
-        return source, settings  # which is about to be refused
+        return source, settings  # check_black_box refuses it
     ends = ends if simulated else (min(ends[0], 0.0), max(ends[1], 0.0))  # an episode that has ended pays nothing
     horizon = horizon_for(discount, ends, settings.goal.eps) if declared.horizon is None else declared.horizon
     low, high = tail_of(discount, horizon, ends)
     if not high - low < settings.goal.eps:
         raise InvalidProblemError(
             f"what comes after {horizon} steps can still differ by {high - low:.3g}, and eps is {settings.goal.eps:g}: "
-            "leave out horizon=, which is then long enough, or give a longer one"
+            "give a longer horizon=, or leave it out for one that is long enough"
         )
     declared = replace(declared, horizon=horizon, stationary=declared.stationary is not False)
     return repeated(source, horizon) if simulated else source, replace(settings, declared=declared)
@@ -438,7 +441,7 @@ def _problem_of(source: FiniteMDP | Environment, settings: Settings) -> tuple[Pr
 
 
 def _projection(log: Log, environment: Environment, problem: Problem) -> Projection:
-    """Return the log as data about the problem of an environment, by the numbers that this has for its labels."""
+    """Return the log as data about the problem of an environment, with the environment's numbers for its labels."""
     numbers = []
     for labels, space, kind in (
         (log.states, environment.states, "state {} is not an observation"),
@@ -446,6 +449,6 @@ def _projection(log: Log, environment: Environment, problem: Problem) -> Project
     ):
         numbers.append([space.index(label) for label in labels])
         if -1 in numbers[-1]:
-            wrong = kind.format(shown(labels[numbers[-1].index(-1)]))
-            raise InvalidProblemError(f"the log's {wrong} of {environment.name}")
+            unknown = kind.format(shown(labels[numbers[-1].index(-1)]))
+            raise InvalidProblemError(f"the log's {unknown} of {environment.name}")
     return log.project(problem, (numbers[0], numbers[1]), playing=True)

@@ -27,26 +27,26 @@ from entropic_bpi.sources.environment import EnvironmentRaised, Player
 from entropic_bpi.sources.simulator import Simulator
 from entropic_bpi.types import Bounds, Plan
 
-# Unless something else is asked for, plan again after this fraction of the episodes so far, or a larger one.
+# By default, plan again when the episodes have grown by this fraction, or by a larger one.
 REPLAN = 0.01
-# In the time that an environment takes for a step, a plan passes about so many (step, state, action).
+# A plan processes about so many (step, state, action) in the time of one step of an environment.
 PAIRS_PER_STEP = 5
-# A simulated model of so many pairs (state, action) a step is planned for at each doubling, as long as there were fewer
-# episodes than rows, and later after this fraction.
+# A simulated model with so many state-action pairs per step is planned at each doubling of the episodes until there are as
+# many episodes as rows, and later after this fraction.
 LARGE_STEP, LATE = 8_000, 0.3
 # Episodes that the compiled plan-test-play loop handles before it returns to Python.
 EVERY_CHUNK = 2_000
-# Of the history, the last so many parts are enough for a forecast.
+# A forecast uses so many of the last parts of the history.
 _RECENT = 400
-# What a checkpoint keeps of an error's message.
+# A checkpoint keeps so many characters of an error message.
 LONGEST_MESSAGE = 300
-# Beyond this many plans, replan="every" keeps only one in about a thousandth of the episodes so far.
+# Beyond this many episodes, the history of replan="every" has one plan for each growth of the episodes by 0.1 %.
 FULL_HISTORY = 10_000
 
 
 @dataclass(frozen=True, eq=False)
 class RunResult(Reported):
-    """What every run returns; the attributes are described where they are inherited."""
+    """The fields that all results of runs have; the subclasses describe them."""
 
     stopped: bool
     episodes: int
@@ -79,9 +79,9 @@ class Identification(RunResult):
     seed : int
         The seed; passing it again repeats the run.
     forecast : Forecast or None
-        If the budget was spent: how many more episodes and seconds the goal would probably take, where that can be told.
+        If the budget was spent: how many more episodes and seconds the goal would probably take, if that can be estimated.
     compile_seconds : float
-        Time spent on compiling before the run could go on, which is done once per installation.
+        Time spent on compiling, which is done once per installation.
 
     Examples
     --------
@@ -176,7 +176,10 @@ class Loop:
         self.compiled, self.started, self.clock = compile_clock.seconds, run_clock(), Timings()
 
     def go(self, observe: Callable[[Plan], object]) -> None:
-        """Plan, test, play. ``observe`` is told of every plan; it changes nothing."""
+        """Plan, test and play until the goal or the end of the budget.
+
+        ``observe`` is called with every plan, and must not change anything.
+        """
         state = self.state
         problem, counts = state.problem, state.counts
         while True:
@@ -195,7 +198,7 @@ class Loop:
             self.clock.played(counts.episodes - before, run_clock() - began)
 
     def forecast(self) -> Forecast | None:
-        """What is to be expected until the goal, by the plans so far."""
+        """Return the forecast of what is left to do by the plans so far; None if there is none yet."""
         if not self.state.history:
             return None
         history = np.concatenate(self.state.history[-_RECENT:])
@@ -203,7 +206,7 @@ class Loop:
         return forecast_of(history, self.state.problem.eps, self.clock, batch)
 
     def _check_assumptions(self, bounds: Bounds) -> None:
-        """End the run if what was seen speaks against what is assumed."""
+        """Raise an error if the episodes contradict what is assumed."""
         state = self.state
         if state.tests is None:
             return
@@ -215,7 +218,7 @@ class Loop:
         state.provenance = state.provenance._replace(tests=evidence)
 
     def _left(self) -> float:
-        """How many more episodes both budgets allow: that of time with room for the next plan and the claim."""
+        """Return how many more episodes both budgets allow, with time left for the next plan and the claim."""
         settings, clock, played = self.settings, self.clock, self.state.counts.episodes
         episodes = math.inf if settings.max_episodes is None else settings.max_episodes - played
         if settings.max_seconds is None:
@@ -228,7 +231,7 @@ class Loop:
         return min(episodes, left / max(each, sys.float_info.min))
 
     def _play(self, plan: Plan) -> None:
-        """Play what the plan asks for, wholly or, when interrupted, not at all."""
+        """Play what the plan asks for; after an error or an interrupt, restore the state from before."""
         state, counts = self.state, self.state.counts
         before, rng, round, memory = counts.state(), state.rng.bit_generator.state, state.round, self._memory()
         try:
@@ -244,10 +247,10 @@ class Loop:
             state.rng.bit_generator.state, state.round = rng, round
             self._restore(memory)
             if not self.simulated and not isinstance(error, KeyboardInterrupt):
-                # Remember that the environment lost episodes: who goes on must know.
+                # The environment lost episodes: this is checked when the run is resumed.
                 contradicted = isinstance(error, InvalidProblemError) and not isinstance(error, EnvironmentRaised)
                 setattr(state, "contradiction" if contradicted else "error", str(error)[:LONGEST_MESSAGE])
-            # The whole episodes before one that contradicts the problem are kept: play them again.
+            # The complete episodes before one that contradicts the problem are kept: they are played again.
             while isinstance(error, InvalidProblemError) and counts.episodes < reached:
                 plan, left = self.method.plan(counts, state.round), reached - counts.episodes
                 self.method.play_every(plan, counts, self.sampler, state.round, left)
@@ -257,7 +260,7 @@ class Loop:
             raise
 
     def _memory(self) -> dict[str, Any]:
-        """What the method remembers of its plans; not every method does."""
+        """Return the state of the method; empty for a method without one."""
         return self.method.state() if hasattr(self.method, "state") else {}
 
     def _restore(self, memory: dict[str, Any]) -> None:
@@ -265,12 +268,12 @@ class Loop:
             self.method.restore(memory)
 
     def _compiled(self) -> bool:
-        """Whether a single compiled loop plans, tests and plays after every episode."""
+        """Return whether a single compiled loop plans, tests and plays after every episode."""
         possible = self.simulated and hasattr(self.method, "play_every") and self.state.problem.noise is None
         return self.settings.replan == EVERY and possible
 
     def _batch(self, played: int) -> int:
-        """How many episodes to play before the next plan, after ``played``."""
+        """Return how many episodes to play before the next plan, after ``played`` episodes."""
         replan = self.settings.replan
         if replan is not None:
             return max(1, math.ceil(replan * played))
@@ -278,21 +281,21 @@ class Loop:
         return max(1, math.ceil(REPLAN * played), more)
 
     def _simulated_batch(self, played: int) -> int:
-        """How many simulated episodes to play, from the sizes and the gap: fewer where plans are cheap, more at first.
+        """Return how many simulated episodes to play, by the sizes and the gap: fewer if plans are cheap, more at first.
 
         A gap does not fall faster than like 1/n for long, so before n·gap/ε episodes the target is not reached.
         """
         problem = self.state.problem
         size = min(1.0, len(problem.frame.states) * problem.n_actions / problem.horizon / LARGE_STEP)
         early = min(1.0, max(LATE, problem.n_rows / max(played, 1)))
-        # The room is for quotients that are whole numbers but for rounding.
+        # 1e-6 is room for products that are integers up to rounding.
         return int(min(size**0.75 * early, self.smallest_gap / problem.eps - 1.0) * played + 1e-6)
 
     @cached_property
     def episodes_per_plan(self) -> int:
-        """How many episodes of an environment take about as long as a plan.
+        """Number of episodes of an environment that take about as long as a plan; 0 if nothing is random.
 
-        A rule and no clock, so that a seed repeats a run. Where nothing is random, a second episode of a plan shows nothing.
+        It is a rule and not measured, so that a seed repeats a run. If nothing is random, all episodes of a plan are alike.
         """
         problem = self.state.problem
         if not (problem.uncertain.any() or problem.random_rewards):
@@ -300,7 +303,7 @@ class Loop:
         return len(problem.frame.states) * problem.n_actions // (PAIRS_PER_STEP * problem.horizon)
 
     def _play_chunk(self, plan: Plan) -> None:
-        """Plan, test and play after each episode; the same episodes whatever room the counts have left."""
+        """Plan, test and play after each episode; the episodes do not depend on how much room the counts have left."""
         state, counts = self.state, self.state.counts
         last = counts.episodes + max(1, int(min(EVERY_CHUNK, self._left())))
         while True:
@@ -332,9 +335,9 @@ class Loop:
         return gap < smallest or (gap == smallest and isinstance(self.state.problem.risk, AnyReward))
 
     def snapshot(self) -> RunState:
-        """The state from which the run goes on as it would now."""
+        """Return the state from which the run goes on as it would now."""
         history = np.concatenate([np.empty(0, dtype=HISTORY), *self.state.history])
-        # The row of the plan that comes next is noted when the run goes on.
+        # The row of the latest plan is left out: a resumed run makes that plan again.
         history = history[history["episodes"] < self.state.counts.episodes]
         states = [] if self.state.problem.max_states is None else self.source.states.found
         memory = self._memory()
@@ -344,7 +347,7 @@ class Loop:
         return self.state.seconds + run_clock() - self.started
 
     def result_so_far(self, plan: Plan) -> Identification | None:
-        """The result if the run ended with this plan of all episodes so far; None if what was seen contradicts it."""
+        """Return the result if the run ended with this plan; None if the episodes contradict the assumptions."""
         state = self.state
         if self._is_better(plan):
             state.best = BestPlan(plan, state.counts.episodes, state.counts.transitions())
@@ -359,13 +362,13 @@ class Loop:
         problem = replace(state.problem, state_names=tuple(state.problem.state_names))
         plan, episodes, transitions = state.best
         settings, method = self.settings, self.method
-        if problem.allowed is not None:  # a file has the masks of the states in its counts
+        if problem.allowed is not None:  # a file has only the masks of states that were seen
             successors, played = transitions.successors, transitions.rows[transitions.rows < problem.n_rows - 1]
             seen = np.union1d(successors, played // problem.n_actions % problem.n_states)
             problem = replace(problem, allowed=problem.allowed.seen_in(seen))
             plan = plan._replace(policy=problem.replace_forbidden(plan.policy))
             method = methods.make(settings.method, problem, settings.options, 0, settings.device)
-        everything = state.counts.state()  # instead of a second set of counts, which may be large
+        everything = state.counts.state()  # the counts are reused, because a second set may be large
         state.counts.clear()
         state.counts.add(transitions, episodes)
         claim = method.claim(state.counts, plan)
@@ -387,7 +390,7 @@ class Loop:
 
 
 def _thinned(rows: np.ndarray) -> np.ndarray:
-    """Every plan at first; later those that pass another thousandth of the episodes."""
+    """Return all rows up to ``FULL_HISTORY`` episodes, and after that one for each growth of the episodes by 0.1 %."""
     episodes = rows["episodes"]
     late = episodes > FULL_HISTORY
     passed = np.floor(1000 * np.log(episodes)) > np.floor(1000 * np.log(np.maximum(episodes - 1, 1)))

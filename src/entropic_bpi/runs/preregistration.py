@@ -1,8 +1,8 @@
-"""Preregistration: a run is committed to before its first episode, so that it cannot be thrown away without a trace.
+"""Preregistration: a commitment to a run before its first episode, so that the run cannot be discarded unnoticed.
 
-Whoever starts many runs and shows the best has no guarantee: the claim holds with probability 1 - δ for *one* run. A
-preregistration that was given away when the run began (mailed, committed, registered) shows a reader which run it was. The
-certificate carries the SHA-256 of its bytes; a preregistration without a certificate is a run whose end was not shown.
+The best of many runs has no guarantee: a claim holds with probability 1 - δ for *one* run. A preregistration that was
+published when the run began (mailed, committed, registered) shows a reader which run it was. The certificate contains the
+SHA-256 of the file. A preregistration without a certificate is a run whose result was not published.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from entropic_bpi.errors import InvalidProblemError
 
 
 def preregister(path: Path, facts: dict[str, str], *, seed: int, max_episodes: int | None) -> str:
-    """Write the preregistration of a run that begins now, and return its digest; a file that exists is never replaced."""
+    """Write the preregistration of a run that begins now and return its digest; an existing file is never replaced."""
     content = {
         "format": "entropic-bpi preregistration",
         "version": 1,
@@ -23,7 +23,7 @@ def preregister(path: Path, facts: dict[str, str], *, seed: int, max_episodes: i
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "run": facts,
         "max_episodes": max_episodes,
-        # Of the decimal digits: the seed is told with the result, and anybody can check that it is this one.
+        # The digest of the seed's decimal digits: the seed is published with the result, and can then be compared.
         "seed_sha256": hashlib.sha256(str(seed).encode()).hexdigest(),
     }
     text = (json.dumps(content, indent=1) + "\n").encode()
@@ -31,7 +31,7 @@ def preregister(path: Path, facts: dict[str, str], *, seed: int, max_episodes: i
         with path.open("xb") as file:
             file.write(text)
     except FileExistsError:
-        words = "exists and is of another run; only that run, taken up from its checkpoint, may use it"
+        words = "belongs to another run: resume that run from its checkpoint, or give another path"
         raise InvalidProblemError(f"preregister: {path} {words}") from None
     except OSError as error:
         raise InvalidProblemError(f"preregister: {path} cannot be written: {error}") from None
@@ -39,8 +39,8 @@ def preregister(path: Path, facts: dict[str, str], *, seed: int, max_episodes: i
 
 
 def check_preregistered(path: Path, digest: str | None) -> None:
-    """Refuse ``path`` unless it is the preregistration with which the run that is taken up began."""
-    found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "of no file"
+    """Refuse ``path`` unless it is the preregistration with which the resumed run began."""
+    found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "missing"
     if found != digest:
-        words = f"is not the preregistration with which this run began (sha256 {found}, expected {digest or 'none'})"
+        words = f"is not the preregistration with which this run began (sha256: {found}, expected: {digest or 'none'})"
         raise InvalidProblemError(f"preregister: {path} {words}")

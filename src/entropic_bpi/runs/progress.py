@@ -20,55 +20,55 @@ _FIRST_LINE_SECONDS, _LAST_LINE_SECONDS = 10.0, 60.0
 
 
 class Progress:
-    """Shows how far something has come, in words and as a part of the whole, and when code is compiled.
+    """Show progress in words and as a part of the whole, and say when code is compiled.
 
     Parameters
     ----------
     shown : bool or None
-        None: on a terminal and in a notebook.
+        Whether it is shown; None: on a terminal and in a notebook.
     """
 
     def __init__(self, shown: bool | None = None) -> None:
         self.shown = shown
         self.refreshed = time.perf_counter()
-        self.part, self.told = 0.0, False
+        self.part, self.said_compiling = 0.0, False
         self.line: Any = None
 
     def __enter__(self) -> Self:
         watched = sys.stderr.isatty() or _in_notebook()
         if self.shown or (watched and self.shown is None):
             self.line = _Bar() if watched else _Lines()
-        compile_clock.observers.append(self._tell_of_compiling)
+        compile_clock.observers.append(self._show_compiling)
         return self
 
     def __exit__(self, *error: object) -> None:
-        compile_clock.observers.remove(self._tell_of_compiling)
+        compile_clock.observers.remove(self._show_compiling)
         if self.line is not None:
             self.line.stop()
 
     def update(self, words: Callable[[], str], part: float) -> None:
-        """Show this, unless something was shown just before; ``words`` are asked for only if they are shown."""
+        """Show ``words()`` and ``part``, unless something was shown just before; then ``words`` is not called."""
         self.part, now = part, time.perf_counter()
         if self.line is not None and now - self.refreshed >= _REFRESH_SECONDS:
             self.refreshed = now
             self.line.update(words(), part)
 
-    def _tell_of_compiling(self) -> None:
-        """Say once what is going on, until the next update; a file or a pipe need not know."""
-        if not self.told and self.line is not None and not isinstance(self.line, _Lines):
-            self.told = True
+    def _show_compiling(self) -> None:
+        """Show once that code is being compiled, until the next update; not in files and pipes."""
+        if not self.said_compiling and self.line is not None and not isinstance(self.line, _Lines):
+            self.said_compiling = True
             self.line.update(_COMPILING, self.part)
 
 
 class RunProgress(Progress):
-    """Shows episodes, the certified gap and what is left to do of a run, whose length is not known in advance."""
+    """Show the episodes of a run, its certified gap and the forecast of what is left to do."""
 
     def __init__(self, shown: bool | None, eps: float) -> None:
         super().__init__(shown)
         self.eps = self.widest = eps
 
     def update_run(self, episodes: int, gap: float, forecast: Callable[[], object]) -> None:
-        """Show a gap, which has come so far on its way to the goal as is counted in factors."""
+        """Show the gap; the bar is on the logarithmic scale from the widest gap to the goal."""
         if gap < math.inf:
             self.widest = max(self.widest, gap)
         part = float(gap <= self.eps)
@@ -103,12 +103,12 @@ def counting(things: str, total: int, done: int = 0, shown: bool | None = None) 
 
 
 def _in_notebook() -> bool:
-    """Whether this is the kernel of a notebook, not a terminal."""
+    """Return whether this is the kernel of a notebook, not a terminal."""
     return hasattr(getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)(), "kernel")
 
 
 class _Bar:
-    """For terminals and notebooks: one line that changes, and is gone in the end."""
+    """One line that is written over and erased at the end, for terminals and notebooks."""
 
     def __init__(self) -> None:
         self.width = 0
@@ -124,9 +124,9 @@ class _Bar:
 
 
 class _Lines:
-    """For files and pipes: lines of text, each later than the one before by half of the time so far.
+    """Lines of text for files and pipes, at intervals of half the elapsed time, from 10 to 60 seconds.
 
-    The time is that since the first update, before which most of it goes into compiling.
+    The time is that since the first update, because most of the time before it is for compiling.
     """
 
     def __init__(self) -> None:
@@ -141,4 +141,4 @@ class _Lines:
             print(f"{elapsed:.0f} s: {words}", file=sys.stderr, flush=True)
 
     def stop(self) -> None:
-        """There is nothing to clear."""
+        """Do nothing: lines stay."""

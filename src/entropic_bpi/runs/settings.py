@@ -1,4 +1,4 @@
-"""The arguments of a run, checked once: by name, by the sweeps, and by the command line alike."""
+"""The arguments of a run, checked in one place for the functions, the sweeps and the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RENAMED = {"rewards": "reward_law", "announce": "preregister"}
 
 
 def check_replan(name: str, replan: Any) -> float:
-    """The batch ratio."""
+    """Return the batch ratio, which is 0 for ``"every"``."""
     if isinstance(replan, str) and replan == "every":
         return EVERY
     if isinstance(replan, str) or not 0 < checks.check_finite(name, replan) <= 1:
@@ -73,7 +73,7 @@ class Settings:
     max_episodes : int or None
     max_seconds : float or None
     seed : int or None
-        None: a fresh one.
+        None: a new one.
     device : str
         Where plans are made.
     accepted : tuple of str
@@ -115,24 +115,24 @@ class Settings:
 
     @classmethod
     def read(cls, source: Any, **given: Any) -> tuple[Any, Settings]:
-        """Return the source and the settings of a run; of a problem file, what it names and, unless given, declares."""
+        """Return the source and the settings of a run; a problem file supplies what is not given."""
         opened, arguments, accepted = open_problem(source, given)
         return opened, replace(cls.of(**arguments), accepted=accepted)
 
     @property
     def limited(self) -> bool:
-        """Whether the run may end before its goal."""
+        """Whether the run may end before it reaches its goal."""
         return self.max_episodes is not None or self.max_seconds is not None
 
     def facts(self) -> dict[str, Any]:
-        """What makes a run the one that it is: everything but its length, its seed, and the goal, which the problem has."""
-        apart = ("goal", "declared", "options", "max_episodes", "max_seconds", "seed", "accepted")
-        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in apart}
+        """Return what identifies a run: all but its length, its seed and the goal, which is part of the problem."""
+        excluded = ("goal", "declared", "options", "max_episodes", "max_seconds", "seed", "accepted")
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in excluded}
         return own | {name: getattr(self.declared, name) for name in ENTRIES} | self.options
 
 
 def refuse_renamed(function: str, arguments: Iterable[str]) -> None:
-    """Raise for arguments that ``function`` does not have; for those that were renamed, with the new name."""
+    """Raise an error for arguments that ``function`` does not have, with the new name of those that were renamed."""
     for name in arguments:
         if name in _RENAMED:
             raise InvalidProblemError(f"{name}= of {function} is now {_RENAMED[name]}=")

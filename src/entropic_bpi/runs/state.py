@@ -1,4 +1,4 @@
-"""What a run knows and remembers: everything that a checkpoint keeps."""
+"""The state of a run: everything that a checkpoint saves."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class RunState:
     rng : Generator
         A PCG64; only simulated episodes draw from it.
     tests : AssumptionTests or None
-        Tests of what is assumed of an environment; None where it is true by construction.
+        Tests of the assumptions about an environment; None for a simulated model, of which they are true.
     memory : dict
         What the method remembers of its earlier plans, as its ``state()`` returns it; empty if it begins anew.
     discovered_states : list of str
         The labels of the states in their order, where they are numbered as they are first seen.
     round : int
-        How many times something was played.
+        How many batches were played.
     seconds : float
-        Time spent before this call.
+        Time spent before the run was resumed.
     history : list of structured arrays :data:`HISTORY`
         One row per plan.
     best : BestPlan or None

@@ -1,8 +1,8 @@
-"""Tests of what a run assumes of an environment, free of charge: they look at the episodes that are played anyway.
+"""Tests of the assumptions about an environment, on the episodes of the run itself.
 
-Each has the level ``LEVEL``: an environment of which everything is true is accused by it, ever and however often one
-looks, with at most that probability. A test that is silent proves nothing, but what makes a certificate wrong tends to make
-it speak.
+Each test has the level ``LEVEL``: if the assumptions are true, the probability that it ever rejects is at most that, however
+often it is evaluated. A test that does not reject proves nothing, but a violation that makes a certificate wrong tends to
+make a test reject.
 """
 
 import math
@@ -20,27 +20,27 @@ from entropic_bpi.sources.homogeneity import HomogeneityTest
 from entropic_bpi.tools.checks import LARGEST_REACH
 from entropic_bpi.types import Evidence
 
-# What is not true if a test rejects, where to look, how unlikely that is by chance, and what to do about it.
+# What each test says when it rejects: what is violated, where to look, how unlikely that is by chance, and a remedy.
 _MEMORY = (
     "what follows a state and action depends on what came before: look at {}. {}. There is a hidden state, and the "
     "observation is not a Markov state: add what is missing to the observation"
 )
 _DRIFT = (
-    "the environment changes over the episodes: look at {}. {}. A claim is about one law that stays the same: add what "
-    "changes to the observation, or use episodes of a time in which nothing changes (those of a log are taken in the order "
+    "the environment changes over the episodes: look at {}. {}. A certificate is about a law that stays the same: add what "
+    "changes to the observation, or use only episodes from a period without changes (those of a log are taken in the order "
     "of their first lines)"
 )
 _NOISE = (
-    "the noise does not have the declared law everywhere, or not at every step: look at {}. {}. Declare a law of its own "
-    "for such a state and action (law=), or leave out noise="
+    "the noise does not have the declared law everywhere, or not at every step: look at {}. {}. Declare a separate law "
+    "for these states and actions (law=), or leave out noise="
 )
 _STEPS = (
     "transitions are not the same at every step: look at {}. {}. Start a run with stationary=False (--no-stationary), which "
     "counts step by step"
 )
 _IMPOSSIBLE = (
-    "the episodes earned more than is possible: their returns show a value of at least {:g}, the counts of at most {:g}. "
-    "What is assumed of the environment is not true of it: there may be a hidden state, which the observation does not show"
+    "the episodes earned more than is possible: their returns show a value of at least {:g}, but the counts imply at most "
+    "{:g}. Some assumption about the environment is false: there may be a hidden state, which the observation does not show"
 )
 _MOST_SUSPECTS = 3
 _SMALLEST_EXPONENT = 1e-5
@@ -49,18 +49,18 @@ _ROUNDING = 1e-9
 
 
 def check_assumptions(tests: AssumptionTests, upper: float) -> Evidence:
-    """The evidence so far, where ``upper`` is what the counts say that V* is at most.
+    """Return the evidence so far, or raise an error; ``upper`` is the upper bound of V* by the counts.
 
     Raises
     ------
     InvalidProblemError
-        If a test rejects, naming where to look.
+        If a test rejects. The message says where to look.
     """
     problem, by_step, by_pair, value = tests.problem, tests.by_step, tests.by_pair, value_lower_bound(tests)
     steps = None if by_step is None else log_e_of_steps(by_step, by_pair)
-    told = None if isinstance(problem.risk, AnyReward) else value  # an exploration ignores what is paid
-    evidence = Evidence(steps, tests.by_previous.log_e(), tests.over_time.log_e(), told)
-    # The test of the steps is last, because it also rejects for the reasons of the others; its remedy is not theirs.
+    returns = None if isinstance(problem.risk, AnyReward) else value  # an exploration ignores rewards
+    evidence = Evidence(steps, tests.by_previous.log_e(), tests.over_time.log_e(), returns)
+    # The test of the steps comes last: violations of the other assumptions make it reject, too, and need other remedies.
     of_steps = not (steps or 0.0) < REJECTED_FROM
     if not evidence.memoryless < REJECTED_FROM:
         words = f"{_MEMORY}, which may be the step" if of_steps else _MEMORY
@@ -78,10 +78,10 @@ def check_assumptions(tests: AssumptionTests, upper: float) -> Evidence:
 
 
 def log_e_of_steps(by_step: HomogeneityTest, by_pair: HomogeneityTest | None) -> float:
-    """Evidence that the steps differ or, with declared noise, that a ball does not have one law at all of its pairs."""
+    """Return the log e-value against equal steps or, with declared noise, also against one law for all pairs of a ball."""
     if by_pair is None:
         return by_step.log_e()
-    # The mean of two e-values is one.
+    # The mean of two e-values is an e-value.
     return float(np.logaddexp(by_step.log_e(), by_pair.log_e())) - math.log(2.0)
 
 
@@ -91,13 +91,13 @@ def _rejection(words: str, suspects: Iterable[str], test: HomogeneityTest | Drif
 
 
 def _groups(problem: Problem, test: HomogeneityTest, group: Callable[[Problem, int], str]) -> Iterator[str]:
-    """The rows that carry the evidence, and of each the group that is most unlike the others."""
+    """Describe the rows with the most evidence, each with the group that differs most from the others."""
     for row, share, which in test.suspects(_MOST_SUSPECTS):
         yield f"{problem.describe(row)} ({share:.0%} of the evidence, most of all {group(problem, which)})"
 
 
 def _changes(problem: Problem, test: DriftTest) -> Iterator[str]:
-    """The rows that carry the evidence, and how often something happened before and after the change."""
+    """Describe the rows with the most evidence, each with frequencies before and after the change."""
     for row, share, successor, limit, (before, after), (early, late) in test.suspects(_MOST_SUSPECTS):
         what = f"a reward below {limit:g}" if successor is None else f"next state {problem.state_names[successor]!r}"
         yield (
@@ -112,9 +112,10 @@ def _arrival(problem: Problem, previous: int) -> str:
 
 
 def value_lower_bound(tests: AssumptionTests) -> float:
-    """A lower bound of V* from the returns alone, true for all numbers of episodes at once with probability 1 - LEVEL.
+    """Return a lower bound of V* from the returns alone; with probability 1 - LEVEL it holds after every episode.
 
-    Of the entropic value at risk, the one that V* at a single λ gives, which is fixed before the first episode.
+    For the entropic value at risk, it is the bound by V* at a single λ, which is fixed before the first episode. It is one
+    side of Proposition 6 on the page "The KL method".
     """
     problem, n = tests.problem, int(tests.returns.sum())
     low, high = tests.lowest, tests.highest
@@ -140,10 +141,10 @@ def value_lower_bound(tests: AssumptionTests) -> float:
     return float(max(low, value - cost - _ROUNDING * (high - low))) + problem.tail[0]
 
 
-def _tail_beta(share: float, eps: float, spread: float) -> tuple[float, float]:
-    """-λ and what it costs, log(1/α)/λ: between the range of the return, which costs all, and ε, which would be ideal."""
+def _tail_beta(c: float, eps: float, spread: float) -> tuple[float, float]:
+    """Return -λ and c/λ, the cost of that λ, with c = log(1/α): about half the geometric mean of ε and the range."""
     if spread == 0:
-        return -1.0, share
-    lam = 2 * share / (spread * math.sqrt(min(max(eps / spread, _SMALLEST_EXPONENT), 1.0)))
+        return -1.0, c
+    lam = 2 * c / (spread * math.sqrt(min(max(eps / spread, _SMALLEST_EXPONENT), 1.0)))
     lam = min(lam, LARGEST_REACH / spread)
-    return -lam, share / lam
+    return -lam, c / lam

@@ -1,4 +1,4 @@
-"""Where a policy goes: the one loop that follows it forward, in a known model or along observed transitions."""
+"""Follow a policy forward, in a known model or along observed transitions."""
 
 from collections.abc import Callable, Iterator
 

@@ -112,7 +112,7 @@ def _bounds_of(claim: Claim, report: Report) -> Bounds:
 
 
 def _report_to(progress: Progress | None, claim: Claim) -> Report:
-    """Return a function that counts the steps that are done, of all that there are."""
+    """Return a function that reports each step that is done, and the number of all steps."""
     tests = [claim.test] if claim.cells is None else [cell.test for cell in claim.cells]
     parts = sum(any(leaf.test != "empty" for leaf in leaves) for leaves in claim.leaf_batches)
     total, done = claim.steps * (len(tests) + tests.count("pairs") + parts), count(1)
@@ -162,7 +162,7 @@ def verify(certificate_or_path: Any, *, rigorous: bool = False, progress: Progre
         raise InvalidProblemError(f"verify needs a certificate, an appraisal or the path of one, got {given}")
     nothing = (math.nan, math.nan, math.nan)
     try:
-        # What is not a number falls on the safe side by itself; warnings would tell nothing new.
+        # NaN and infinities fall on the safe side by themselves, so NumPy's warnings are not needed.
         with np.errstate(all="ignore"):
             content, appraisal = content_of(certificate_or_path), None
             if content.get("format") == APPRAISAL:
@@ -174,7 +174,7 @@ def verify(certificate_or_path: Any, *, rigorous: bool = False, progress: Progre
                 content = appraisal.certificate
             claim = Claim(content)
             if not rigorous:
-                content = {}  # the claim has it in arrays
+                content = {}  # the claim has its content in arrays
             check_assumptions(claim)
             problems = unbalanced(claim)
             bounds = _bounds_of(claim, _report_to(progress, claim))
@@ -182,7 +182,7 @@ def verify(certificate_or_path: Any, *, rigorous: bool = False, progress: Progre
                 problems += check_appraisal(appraisal, claim, _report_to(progress, claim))
     except Rejected as reason:
         return Verification(False, *nothing, [str(reason)])
-    except Exception as error:  # whatever a hostile file provokes, it is not verified
+    except Exception as error:  # whatever error a hostile file causes, it is not verified
         return Verification(False, *nothing, [f"the bounds cannot be computed: {error!r}"])
     problems += [*bounds.problems, *bounds.not_implied(claim)]
     if prove is not None and not problems:

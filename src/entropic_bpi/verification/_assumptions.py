@@ -1,4 +1,4 @@
-"""What a claim rests on, in words: the file must say what its content implies, and nothing less."""
+"""The assumptions of a claim in words: those in the file must be exactly those that its content implies."""
 
 from entropic_bpi.verification._claim import REJECTED_FROM, TEST_LEVEL, Claim
 from entropic_bpi.verification._file import Rejected
@@ -13,6 +13,7 @@ _SUCCESSORS = {
 
 
 def check_assumptions(claim: Claim) -> None:
+    """Reject a file whose assumptions are not those that its content implies."""
     transitions = f"transitions {'are the same at every' if claim.stationary else 'may differ from step to'} step"
     expected = [*_of_origin(claim), transitions, *_SUCCESSORS[claim.successors], *_of_limits(claim), _of_rewards(claim)]
     expected += [*_of_model(claim), *_of_run(claim), *_of_tests(claim)]

@@ -1,4 +1,4 @@
-"""Can these counts be those of so many episodes?"""
+"""Check that the counts can be those of the stated number of episodes."""
 
 from functools import cached_property
 
@@ -10,14 +10,14 @@ _EXACT = 2**62  # integers below this, and their differences, are exact in 64 bi
 
 
 def unbalanced(claim: Claim) -> list[str]:
-    """Return why the counts cannot be those of so many episodes.
+    """Return why the counts cannot be those of the stated number of episodes.
 
-    Per step the answer is complete: counts that leave each state as often as they enter it are a flow from step to step,
-    and a flow falls apart into episodes. Of counts that are pooled over steps, conditions are checked that all episodes of
-    so many steps satisfy; see :class:`_Pooled`.
+    For counts per step the check is complete: counts that leave each state as often as they enter it are a flow from step to
+    step, and a flow is a sum of episodes. For counts pooled over steps, necessary conditions are checked; see
+    :class:`_Pooled`.
 
     The episodes of a log may stop anywhere, and pooled ones may be longer than the horizon: then a state may be entered
-    more often than it is left, and time is that of the longest episode.
+    more often than it is left, and the horizon is replaced by the length of the longest episode.
     """
     n, first = claim.n_states, claim.seen.between(claim.n_rows - 1, claim.n_rows)
     starts = np.where(np.arange(n) == claim.first_state, claim.episodes, 0)
@@ -48,19 +48,19 @@ class _Pooled:
 
     With H the horizon, and distances in moves that were seen:
 
-    - Whoever enters a set of states from a state at distance d from the starts moves at most H - d - 1 times in it before
-      leaving it, and whoever starts there H times. So visits that nothing leads to, too far away, or too many for those who
-      come, show. Asked of every state, of all states at least d away, for each d, and of every group of connected states,
-      which no episode leaves.
-    - An episode that does not end moves H times, and one that ends in a state at distance d at least d + 1 times. So
-      episodes that were cut short show. Asked of every group.
+    - An episode that enters a set of states from a state at distance d from the starts makes at most H - d - 1 moves in the
+      set before it leaves it, and one that starts in the set at most H. This limits the departures from a set by the entries
+      into it. It is checked for every state, for all states at least d away and for those nearer, for each d, and for every
+      group of connected states, which no episode leaves.
+    - An episode that does not end makes H moves, and one that ends in a state at distance d at least d + 1. So episodes that
+      were cut short are found. It is checked for every group.
     """
 
     def __init__(self, claim: Claim, starts: np.ndarray, moves: tuple[np.ndarray, ...]) -> None:
         self.n = claim.n_states - 1 if claim.black_box else claim.n_states
         self.horizon = claim.horizon if claim.log is None else claim.log.longest
         self.may_stop = claim.log is not None
-        # Python's integers, which have no end, where products with the horizon might not fit.
+        # Python's integers, which have no largest one, if products with the horizon may not fit into 64 bits.
         s, y, times = moves
         total = int(times.sum()) + claim.episodes
         exact = np.int64 if total * (self.horizon + 1) < _EXACT else object
@@ -76,7 +76,7 @@ class _Pooled:
 
     @cached_property
     def distances(self) -> np.ndarray:
-        """The fewest moves from a start to each state; the horizon where there are not so few."""
+        """The smallest number of moves from a start to each state, at most the horizon."""
         s, y, _ = self.moves  # sorted by s, as counts are by rows
         begin = np.searchsorted(s, np.arange(self.n + 1))
         distances = np.where(self.starts > 0, 0, self.horizon)
@@ -92,19 +92,19 @@ class _Pooled:
 
     @cached_property
     def groups(self) -> np.ndarray:
-        """A number for each state, the same for states that moves connect: the smallest state among them."""
+        """A number for each state, equal for states that moves connect: the smallest of these states."""
         group = np.arange(self.n)
         while True:
             one, other = group[self.moves[0]], group[self.moves[1]]
             if np.array_equal(one, other):
                 return group
-            # Each group joins the smallest that it is connected to; then everybody follows to the end of such a chain.
+            # Each group joins the smallest one that it is connected to; then all follow such chains to their end.
             np.minimum.at(group, np.maximum(one, other), np.minimum(one, other))
             while not np.array_equal(group, following := group[group]):
                 group = following
 
     def _crowded(self, family: np.ndarray) -> list[str]:
-        """Return the sets (states with the same number in ``family``) that were left too often for those who came."""
+        """Return the sets (states with the same number in ``family``) with too many departures for their entries."""
         s, y, times = self.moves
         across = family[s] != family[y]
         time_left, into = np.maximum(0, self.horizon - self.distances[s[across]] - 1), family[y[across]]
@@ -117,7 +117,7 @@ class _Pooled:
         ]
 
     def _crowded_far(self) -> list[str]:
-        """Return the sets of all states at least d away, and of those nearer, that were left too often, for each d."""
+        """Return the sets of all states at least d away, and of those nearer, with too many departures, for each d."""
         s, y, times = self.moves
         time_left, problems = times * np.maximum(0, self.horizon - self.distances[s] - 1), []
         # One number for each level: what concerns all d up to it (the states far away) or beyond it (those nearer).
@@ -149,7 +149,7 @@ class _Pooled:
         )
 
     def _cut_short(self) -> list[str]:
-        """Return the groups whose episodes moved too seldom."""
+        """Return the groups whose episodes made too few moves."""
         moves = (self.starts - self.endings) * self.horizon + self.endings * (self.distances + 1) - self.departures
         least = sums_of(self.n, self.groups, moves)
         return [

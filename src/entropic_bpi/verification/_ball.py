@@ -30,9 +30,9 @@ _REMAINDER = Interval(0.0, 1.0) * Interval.of(Fraction(-691, 360360))
 
 
 def stirling_error(x: Interval) -> Interval:
-    """c(x) = lnΓ(x) - (x - ½) ln x + x - ½ ln 2π, by its asymptotic series, which envelops it.
+    """Return c(x) = lnΓ(x) - (x - ½) ln x + x - ½ ln 2π, by its asymptotic series, whose partial sums enclose it.
 
-    Small x are first moved up by c(x) = c(x+1) + (x + ½) log1p(1/x) - 1.
+    Small x are first increased by c(x) = c(x+1) + (x + ½) log1p(1/x) - 1.
     """
     moved = Interval.of(np.zeros_like(x.low))
     while np.any(small := x.low < 16.0):
@@ -47,23 +47,24 @@ def stirling_error(x: Interval) -> Interval:
 
 
 def _ascent(n: Interval, a: Interval) -> Interval:
-    """log of a(a+1)···(a+n-1), less n log n - n; no term is of the size of n, so nothing cancels."""
+    """Return log of a(a+1)···(a+n-1), less n log n - n; no term is of the size of n, so nothing cancels."""
     shifted = (n + a - 0.5) * (a / n).log1p()
     return shifted + (a - 0.5) * (n / a).log() + stirling_error(n + a) - stirling_error(a)
 
 
 def row_sums(terms: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return sums over the outcomes of each row, ``sizes`` of them one after another."""
+    """Return sums over the outcomes of each row, of which there are ``sizes``, one row after another."""
     return np.add.reduceat(terms, np.cumsum(sizes) - sizes, axis=-1)
 
 
 def mixture_radii(counts: np.ndarray, sizes: np.ndarray, k: np.ndarray, most: np.ndarray) -> np.ndarray:
     """Return R_mix of each row, rounded up: minus the log of the average of e^{-R_a} over four Dirichlet priors a.
 
-    Of the k outcomes of a row ``sizes`` were seen, ``counts`` times each, which are not 0. R_a = Σ N log(N/n) - log of the
-    Dirichlet-multinomial likelihood; the n log n of both cancel exactly. If only ``most`` of the k outcomes are declared to
-    exist, half of the weight goes to the prior ½ on each set of so many outcomes, all sets alike: a share
-    Π (most - i)/(k - i) of them, i from 0 to the number of outcomes seen less 1, contains those.
+    See "One event about transitions" on the page "The KL method". Of the k outcomes of a row ``sizes`` were seen, ``counts``
+    times each, which are not 0. R_a = Σ N log(N/n) - log of the Dirichlet-multinomial likelihood; the n log n of both cancel
+    exactly. If only ``most`` of the k outcomes are declared to exist, half of the weight goes to the prior ½ on each set of
+    so many outcomes, with equal weights: a share Π (most - i)/(k - i) of the sets, i from 0 to the number of outcomes seen
+    less 1, contains the outcomes seen.
     """
 
     def total(terms: Interval) -> Interval:
@@ -71,7 +72,7 @@ def mixture_radii(counts: np.ndarray, sizes: np.ndarray, k: np.ndarray, most: np
         return Interval(down(row_sums(terms.low, sizes) - rooms[0]), up(row_sums(terms.high, sizes) + rooms[1]))
 
     all_k, all_most = np.repeat(k, sizes), np.repeat(np.minimum(most, k), sizes)
-    # Most files have few different counts, so each is worked on once.
+    # Most files have few different counts, and each is computed once.
     (different, *parts), back = np.unique([counts, all_k, all_most], axis=1, return_inverse=True)
     seen = _ascent(Interval.of_integers(different), _priors(*parts)[1])[:, back.ravel()]
     (visits, *parts), back = np.unique([row_sums(counts, sizes), k, np.minimum(most, k)], axis=1, return_inverse=True)
@@ -98,7 +99,10 @@ def _priors(k: np.ndarray, most: np.ndarray) -> tuple[Interval, Interval]:
 
 
 def betting_radii(n: np.ndarray, log_union: float) -> np.ndarray:
-    """x = (log(2/δ') + c₂(n)) / n, rounded up, with c₂(n) = log(√π Γ(n+1) / Γ(n+½)), whose large terms cancel exactly."""
+    """Return x = (log(2/δ') + c₂(n)) / n of Proposition 6 (page "The KL method"), rounded up.
+
+    The large terms of c₂(n) = log(√π Γ(n+1) / Γ(n+½)) cancel exactly.
+    """
     visits = Interval.of_integers(n)
     ratio = visits * (Interval.of(1.0) / (visits * 2.0 + 1.0)).log1p() + (visits + 1.0).log() * 0.5
     ratio = ratio - 0.5 + stirling_error(visits + 1.0) - stirling_error(visits + 0.5)
@@ -111,20 +115,20 @@ def betting_radii(n: np.ndarray, log_union: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Balls:
-    """Rows of the kernel with K outcomes each, one in each column.
+    """Rows of the kernel with K outcomes each, one row in each column.
 
-    Rows with fewer outcomes are filled up: their first outcome is there again, with no visits, which changes nothing.
+    Rows with fewer outcomes are filled up: their first outcome is repeated without visits, which changes no bound.
 
     Attributes
     ----------
     successors, tallies : array (K, N)
         Where each outcome leads, and how often it was seen.
     sizes, radius : array (N,)
-        Outcomes that a row has of its own, and the radius of its ball, rounded up.
+        The number of outcomes that a row has before it is filled up, and the radius of its ball, rounded up.
     low, high : array (K, N)
-        Bounds on what each outcome pays, as e^{βr}.
+        Bounds on e^{βr} of each outcome.
     box : array (2, K, N), optional
-        Between what the probability of each outcome lies in the part of the balls that is looked at.
+        Bounds on the probability of each outcome, if only a part of the balls is considered.
     """
 
     successors: np.ndarray
@@ -145,7 +149,7 @@ class Balls:
 
     @cached_property
     def is_cut(self) -> np.ndarray:
-        """Whether only a part of each row's ball is looked at."""
+        """Whether only a part of each row's ball is considered."""
         return np.zeros(len(self.sizes), dtype=bool) if self.box is None else (self.box != _ANYTHING).any(axis=(0, 1))
 
     def take(self, columns: np.ndarray) -> Balls:
@@ -183,20 +187,20 @@ class Rows:
             self.balls.append(Balls(successors[at], seen, sizes[mine], radius[mine], ones, ones))
 
     def weigh(self, weights: Interval) -> None:
-        """Set what each outcome pays."""
+        """Set the bounds on e^{βr} of each outcome."""
         self.balls = [
             replace(ball, low=weights.low[at], high=weights.high[at])
             for at, ball in zip(self.positions, self.balls, strict=True)
         ]
 
     def one(self, row: int) -> Balls:
-        """Return a single row with its own outcomes alone, not those that it was filled up with."""
+        """Return a single row that is not filled up."""
         ball = self.balls[self.kind[row]].take(self.column[row : row + 1])
         names = ("successors", "tallies", "low", "high")
         return replace(ball, **{name: getattr(ball, name)[: ball.sizes[0]] for name in names})
 
     def restrict(self, rows: np.ndarray, box: np.ndarray) -> None:
-        """Set between what the probabilities of the outcomes of alike rows lie, (2, outcomes, rows)."""
+        """Set bounds on the probabilities of the outcomes, (2, outcomes, rows), of rows with the same outcomes."""
         cut = (box != _ANYTHING).any(axis=(0, 1))
         kind, columns = self.kind[rows[0]], self.column[rows[cut]]
         ball = self.balls[kind]
@@ -207,7 +211,7 @@ class Rows:
         ball.box[:, : box.shape[1], columns] = box[:, :, cut]
 
     def batches(self, *rows: np.ndarray) -> Iterator[tuple[np.ndarray, list[Balls]]]:
-        """Yield a few rows of each list at a time, all lists being equally long: where they are, and what they are."""
+        """Yield a few rows of each list at a time, their positions and their balls; all lists are equally long."""
         kinds = np.zeros(len(rows[0]), dtype=np.intp)
         for some in rows:
             kinds = kinds * len(self.balls) + self.kind[some]
@@ -220,14 +224,14 @@ class Rows:
                 yield at, [self.balls[self.kind[some[at[0]]]].take(self.column[some[at]]) for some in rows]
 
     def over(self, function: Callable[..., np.ndarray], *rows: np.ndarray) -> np.ndarray:
-        """Return a number for each row, or for each of several lists: ``function(at, balls, …)`` of a few at a time."""
+        """Return ``function(positions, balls, …)`` of the rows of one or several lists, a number for each position."""
         found = exact(np.zeros(len(rows[0])))
         for at, balls in self.batches(*rows):
             found[at] = function(at, *balls)
         return found
 
     def extreme_means(self, values: np.ndarray, side: int) -> np.ndarray:
-        """Bounds on the means of ``values``, one of each outcome, over the balls of all rows."""
+        """Return bounds on the means of ``values``, one for each outcome, over the balls of all rows."""
 
         def mean(at: np.ndarray, ball: Balls) -> np.ndarray:
             return extreme_mean(ball, values[self.positions[self.kind[at[0]]][:, self.column[at]]], side)
@@ -239,10 +243,10 @@ class Rows:
 
 
 def good_w(shares: np.ndarray, depths: np.ndarray, x: np.ndarray, guess: np.ndarray | None = None) -> np.ndarray:
-    """Roughly the best w ≥ 0 for depths in [0, 1]: the root of F(w) = x by Newton's method on logarithms.
+    """Return about the best w ≥ 0 for depths in [0, 1]: the root of F(w) = x by Newton's method on logarithms.
 
-    F(w) = Σ p log1p(d/w) + log Σ p / (1 + d/w) decreases; 0 if it never exceeds x. Any answer is safe. A ``guess`` that is
-    not positive is none.
+    F(w) = Σ p log1p(d/w) + log Σ p / (1 + d/w) decreases; w is 0 if F never exceeds x. Any w gives a valid bound. A
+    ``guess`` that is not positive is ignored.
     """
     mean = (shares * depths).sum(axis=0)
     variance = (shares * (depths - mean) ** 2).sum(axis=0)
@@ -274,7 +278,7 @@ def good_w(shares: np.ndarray, depths: np.ndarray, x: np.ndarray, guess: np.ndar
 
 
 def _never_exceeds(shares: np.ndarray, depths: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Whether F is at most x for all w > 0; only if nothing was seen at the top."""
+    """Return whether F is at most x for all w > 0, which needs that nothing was seen at the top."""
     never = np.zeros(len(x), dtype=bool)
     some = np.flatnonzero(((depths > 0.0) | (shares == 0.0)).all(axis=0))
     if some.size:
@@ -285,7 +289,7 @@ def _never_exceeds(shares: np.ndarray, depths: np.ndarray, x: np.ndarray) -> np.
 
 
 def _growth(shares: np.ndarray, depths: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """F(w) and w F'(w)."""
+    """Return F(w) and w F'(w)."""
     ratio = depths / w
     remainder = 1.0 / (1.0 + ratio)
     part = ratio * remainder
@@ -297,9 +301,10 @@ def _growth(shares: np.ndarray, depths: np.ndarray, w: np.ndarray) -> tuple[np.n
 
 
 def highest_mean(ball: Balls, f: np.ndarray, guess: np.ndarray | None = None) -> np.ndarray:
-    """Numbers that no mean of ``f`` over the balls exceeds; ``guess`` is as for :func:`good_w`.
+    """Return numbers that no mean of ``f`` over the balls exceeds; ``guess`` is as for :func:`good_w`.
 
-    Where nothing was seen below the largest value, that is the bound, whatever w is.
+    They are dual bounds, see "The inner problem" on the page "The KL method". If nothing was seen below the largest value,
+    that value is the bound, whatever w is.
     """
     top, depth, depths = _depths(ball, f)
     w = good_w(doubles(ball.shares), doubles(depths), doubles(ball.radius), guess)
@@ -315,7 +320,7 @@ def highest_mean(ball: Balls, f: np.ndarray, guess: np.ndarray | None = None) ->
         mean = -(p * logs).sum(axis=0) * (1.0 + error)
         gain[limit] = down(below(np.exp(-up(mean + ball.radius[limit]))))
     gain = down(depth * gain)
-    # Written so that a gain that is not a number is none.
+    # A gain that is NaN counts as 0.
     bound = np.where(gain > 0.0, np.minimum(top, up(top - gain)), top)
     cut = np.flatnonzero(ball.is_cut)
     if cut.size:
@@ -324,9 +329,9 @@ def highest_mean(ball: Balls, f: np.ndarray, guess: np.ndarray | None = None) ->
 
 
 def _depths(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The largest value, the largest depth below it that was seen, and all that were in units of that one.
+    """Return the largest value, the largest depth below it that was seen, and all depths that were seen in units of it.
 
-    Each rounded down, which only lowers the gain.
+    Depths are rounded down, which only lowers the gain.
     """
     top = f.max(axis=0)
     depths = exact(np.where(ball.tallies > 0.0, np.maximum(0.0, down(top - f)), 0.0))
@@ -336,18 +341,18 @@ def _depths(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def extreme_mean(ball: Balls, f: np.ndarray, side: int) -> np.ndarray:
-    """Numbers above (``side`` 1) or below (``side`` -1) every mean of ``f`` over the balls."""
+    """Return numbers above (``side`` 1) or below (``side`` -1) every mean of ``f`` over the balls."""
     return side * highest_mean(ball, side * f)
 
 
 def tilted_mean(
     ball: Balls, g: np.ndarray, rho: np.ndarray, weights: np.ndarray, guess: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Σ q v ρ / Σ q v for weights v at the q of the ball with the largest mean of ``g``, and its w; approximate."""
+    """Return about Σ q v ρ / Σ q v for weights v at the q of the ball with the largest mean of ``g``, and its w."""
     depths = doubles(_depths(ball, g)[2])
     shares, radius, rho, weights = map(doubles, (ball.shares, ball.radius, rho, weights))
     w = good_w(shares, depths, radius, guess)
-    # Where all that was seen is at the top, w is 0, and every scale of the shares has the largest mean.
+    # If everything that was seen is at the top, w is 0, and every scale of the shares has the largest mean.
     distance = np.where(shares > 0.0, depths + np.where(depths.any(axis=0), w, 1.0), 1.0)
     q = shares / distance * np.exp((shares * np.log(distance)).sum(axis=0) - radius)
     first = np.argmax(g, axis=0)
@@ -366,10 +371,11 @@ _ROOM = 1e-14  # relative, for the rounding of a few sums and products
 
 
 def _boxed_mean(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """No mean of ``f`` over q of a ball with least ≤ q ≤ most exceeds the first number; the second is roughly the best q.
+    """Return numbers that no mean of ``f`` over q in a ball with least ≤ q ≤ most exceeds, and about the best q.
 
-    The smaller of two bounds, each of which holds whatever is chosen. Of the box alone: ν + Σ max((f-ν)·most, (f-ν)·least)
-    for any ν. Of both: Σ max((f-g)·most, (f-g)·least) and the bound of the ball for any g (weak duality).
+    They are the smaller ones of two bounds ("Ball and box" on the page "Boxes"). Of the box alone:
+    ν + Σ max((f-ν)·most, (f-ν)·least) for any ν. Of both: Σ max((f-g)·most, (f-g)·least) and the bound of the ball for any g
+    (weak duality).
     """
     assert ball.box is not None
     least, most = ball.box
@@ -377,7 +383,7 @@ def _boxed_mean(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     for i, nu in enumerate(f):
         above = f - nu
         raised = np.where(above > 0.0, most, least)
-        # Rounding may cross the ends. The larger product keeps the bound from falling below the values then.
+        # Rounding may put ``least`` above ``most``. The larger product keeps the bound valid then.
         value = nu + np.maximum(above * most, above * least).sum(axis=0)
         value = value + _ROOM * (abs(nu) + (abs(above) * most).sum(axis=0))
         law = np.where(value < best, raised, law)
@@ -390,14 +396,14 @@ def _boxed_mean(ball: Balls, f: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _shifted(ball: Balls, f: np.ndarray, least: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Values g whose largest mean over the ball is attained about where that of ``f`` over ball and box is, and that q.
+    """Return g whose largest mean over the ball is attained at about the best q of ball and box for ``f``, and that q.
 
-    One probability after another that leaves the box is fixed at its end, and the optimum of the others computed again:
+    One probability after another that leaves the box is fixed at its end, and the optimum of the others is computed again:
     q = pλ/(ν-f), with ν from the conditional law and λ from what is left of the radius.
     """
     p, columns = ball.shares, np.arange(f.shape[1])
     fixed, end, law = np.zeros(f.shape, dtype=bool), np.zeros(f.shape), np.zeros(f.shape)
-    nu, lam = np.full((2, f.shape[1]), np.inf)  # the last ones found: the ends may leave no radius, or one value
+    nu, lam = np.full((2, f.shape[1]), np.inf)  # the last ones found, for when the ends leave no radius or one value
     for _ in range(len(f)):
         mass = 1.0 - np.where(fixed, end, 0.0).sum(axis=0)
         used = np.where(fixed & (p > 0.0), p * np.log(np.where(fixed & (p > 0.0), p / end, 1.0)), 0.0).sum(axis=0)
@@ -430,16 +436,16 @@ def _shifted(ball: Balls, f: np.ndarray, least: np.ndarray, most: np.ndarray) ->
 
 
 def intervals_of(ball: Balls) -> tuple[np.ndarray, np.ndarray]:
-    """Between what each probability of a single row lies, given its ball."""
+    """Return lower and upper bounds on each probability of a single row."""
     copies, units = ball.take(np.zeros(len(ball.tallies), dtype=np.intp)), np.eye(len(ball.tallies))
     low, high = (extreme_mean(copies, units, side) for side in (-1, 1))
     return np.clip(down(low), 0.0, 1.0), np.clip(up(high), 0.0, 1.0)
 
 
 def closed(table: np.ndarray) -> np.ndarray:
-    """Return between what the probabilities of all events of a law lie, sets of its labels as bits, ``(…, 2^labels, 2)``.
+    """Return bounds on the probabilities of all events of a law, sets of its labels as bits, ``(…, 2^labels, 2)``.
 
-    What is given is improved by the fact that those of disjoint events add up.
+    The given bounds are improved by the fact that probabilities of disjoint events add up.
     """
     table, events = table.copy(), table.shape[-2]
     table[..., 0, :], table[..., -1, :] = 0.0, 1.0
@@ -455,14 +461,14 @@ def closed(table: np.ndarray) -> np.ndarray:
 
 
 def is_crossed(least: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """Whether the ends of some interval of a box are certainly not in order, so that no law lies in the box."""
+    """Return whether the ends of an interval of a box are certainly not in order, so that no law lies in the box."""
     return np.any(least > most + 1e-9, axis=0)
 
 
 def holds_none(ball: Balls, least: np.ndarray, most: np.ndarray) -> bool:
-    """Whether certainly no law of the ball of a single row lies in a box.
+    """Return whether certainly no law of the ball of a single row lies in a box ("Empty leaves" on the page "Boxes").
 
-    Its intervals are in order, and for some λ ≥ 0 the smallest of Σ p log(p/q) + λ(Σ q - 1) over the box, which is below
+    This is so if for some λ ≥ 0 the smallest of Σ p log(p/q) + λ(Σ q - 1) over the box, which is below
     KL(p, q) for every law q there, exceeds the radius.
     """
     if is_crossed(least, most) or least.sum() > 1.0 + 1e-9 or most.sum() < 1.0 - 1e-9:

@@ -10,8 +10,8 @@ from entropic_bpi.verification._file import Rejected
 from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval, largest, smallest, where
 from entropic_bpi.verification._kl import Report
 
-# The learner does not round the claims of the Bernstein method outwards: so much of the range of the return is forgiven,
-# but no more than the width of the interval that the bound is known to lie in.
+# The learner does not round the claims of the Bernstein method outwards: a claim may exceed a bound by this share of the
+# range of the return, but not by more than the width of the interval that contains the bound.
 _FORGIVEN = 1e-12
 _ZERO = Interval.of(0.0)
 _SMALL_EXPONENT = 1.0  # of |β|H; below, (Z - 1)/|β| keeps digits that Z would lose
@@ -39,7 +39,7 @@ class Scale:
         self.sign = 1 if claim.beta >= 0 or self.flat else -1
         self.strength = self.beta if self.sign > 0 else -self.beta
         exponent = float(self.strength.high) * claim.steps
-        if exponent > LARGEST_EXPONENT * (1.0 + 1e-9):
+        if not exponent <= LARGEST_EXPONENT * (1.0 + 1e-9):
             raise Rejected(f"|beta| times horizon and reward range is {exponent:.6g}, beyond {LARGEST_EXPONENT:g}")
         self.small = exponent < _SMALL_EXPONENT
         self.unit = self.strength if self.small and not self.flat else Interval.of(1.0)
@@ -49,28 +49,29 @@ class Scale:
         return (Interval.of(rewards) - self.shift) / self.range
 
     def transform(self, value: Interval) -> Interval:
-        """e^{β value}, as (Z - origin) / unit."""
+        """Return e^{β value}, as (Z - origin) / unit."""
         if not self.small:
             return (self.beta * value).exp()
         return value if self.flat else (self.beta * value).expm1() / self.unit
 
     def lift(self, reward: Interval, inner: Interval) -> Interval:
-        """e^{βr} Z for Z = origin + unit·inner, again as (Z - origin) / unit."""
+        """Return e^{βr} Z for Z = origin + unit·inner, again as (Z - origin) / unit."""
         gained = inner * (self.beta * reward).exp()
         return gained + self.transform(reward) if self.small else gained
 
     def value(self, z: Interval) -> Interval:
-        """The V with transform(V) = z."""
+        """Return the V with transform(V) = z."""
         if self.flat:
             return z
         return ((z * self.strength).log1p() if self.small else z.log()) / self.beta
 
     def relative(self, width: Interval, z: Interval) -> Interval:
-        """The width of an interval of Z as a share of z."""
+        """Return the width of an interval of Z as a share of z."""
         return width * self.strength / (z * self.strength + 1.0) if self.small else width / z
 
 
 def bernstein_bounds(claim: Claim, report: Report) -> Bounds:
+    """Return the bounds of the Bernstein method, and the problems of the stated policy."""
     method = _Bernstein(claim)
     scale, (choices, first) = method.scale, method.run(report)
     lower, upper, gap = method.claim_of(first)
@@ -111,7 +112,7 @@ class _Bernstein:
         self.rows: dict[range, Rows] = {}
 
     def run(self, report: Report) -> tuple[list[Interval], Interval]:
-        """Return what actions are chosen by at every planned step and reachable state, and the table of the first state."""
+        """Return the optimistic bounds of all actions at every planned step, and the table of the first state."""
         claim, sign, choices = self.claim, self.scale.sign, list[Interval]()
         later = Interval(*np.zeros((2, 5, claim.n_states + 1)))
         last = self.scale.transform(_ZERO)
@@ -126,7 +127,7 @@ class _Bernstein:
             # The artificial step pays 0.
             reward = self.scale.reward(rewards) if rewards is not None else Interval.of(np.zeros(rows.shape))
             table = self._actions(h, rows, later, reward)
-            for end in (table.low, table.high):  # what is forbidden is worse than anything
+            for end in (table.low, table.high):  # forbidden actions are worse than any other
                 end[:2, ~claim.permitted(h, states)] = -sign * math.inf
             choices.insert(0, table[0 if sign > 0 else 1])
             later = Interval(*np.zeros((2, 5, claim.n_states + 1)))
@@ -156,7 +157,7 @@ class _Bernstein:
         return Interval(low.reshape(5, *rows.shape), high.reshape(5, *rows.shape))
 
     def _bounds(self, h: int, ball: Balls, later: Interval, reward: Interval) -> tuple[Interval, ...]:
-        """Return the same of a few rows, from the table of their successors."""
+        """Return the table of a few rows, from the table of their successors."""
         scale, steps = self.scale, float(self.claim.steps)
         least = Interval(later.low[3].min(axis=0), later.high[3].min(axis=0))
         most = Interval(later.low[4].max(axis=0), later.high[4].max(axis=0))
@@ -177,7 +178,7 @@ class _Bernstein:
         return *ends, reward + least, reward + most
 
     def _limits(self, h: int, reward: Interval, least: Interval, most: Interval) -> tuple[Interval, ...]:
-        """Return the largest and smallest possible U; how far apart the next Z can be, and U."""
+        """Return the largest and the smallest possible U, the range of the next Z, and the largest G."""
         scale, left = self.scale, float(self.claim.steps - h)
         if self.sharp:
             ends = (scale.transform(least), scale.transform(most))
@@ -191,7 +192,7 @@ class _Bernstein:
         return one, extreme, -(scale.beta * (left - 1.0)).expm1() / scale.unit, Interval.of(1.0) / scale.unit
 
     def _bonus(self, n: np.ndarray, deviation: Interval, span: Interval, width: Interval) -> tuple[Interval, Interval]:
-        """The bonus after ``n`` visits, and G before the reward, where the mean of the next G is ``width``."""
+        """Return the bonus after ``n`` visits, and G before the factor e^{βr}; ``width`` is the mean of the next G."""
         steps = float(self.claim.steps)
         log_term = Interval.of(8.0 * (n + 1.0)).log() + 1.0
         x = (self.log_kl + log_term * float(self.claim.n_states)) / n
@@ -237,7 +238,7 @@ class _Bernstein:
 
 
 def _root_mean_square(p: Interval, distances: Interval, seen: np.ndarray) -> Interval:
-    """Return that of distances with these shares, in units of the largest one that was seen: squares stay floats."""
+    """Return the root mean square of distances with shares ``p``, in units of the largest seen: squares do not overflow."""
     sizes = np.maximum(np.abs(distances.low), np.abs(distances.high))
     unit = np.where(seen, sizes, 0.0).max(axis=0)
     scaled = where(seen, distances, _ZERO) / np.where(unit > 0.0, unit, 1.0)

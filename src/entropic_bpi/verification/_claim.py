@@ -17,25 +17,28 @@ from entropic_bpi.verification._slots import END_REWARDS, SAME_REWARD, STAY_REWA
 _MOST_VALUES, _CELLS = 64, 1024  # of a random reward: values kept as they are, cells of the range for more
 _MOST_VISITS = 2**62  # of all rows together, so that sums stay exact
 
-# Each test of an assumption rejects what is true with this probability: from this logarithm of an e-value on.
+# The false-alarm rate of each test of an assumption, and the logarithm of an e-value from which on it rejects.
 TEST_LEVEL = 0.01
 REJECTED_FROM = math.log(1 / TEST_LEVEL)
 
 
 _MOST_CELLS = 256
-_MOST_LEAVES, _MOST_LABELS = 1024, 6  # of a tree of cuts, and of the laws that are cut
+_MOST_LEAVES, _MOST_LABELS = 1024, 6  # of a tree of cuts, and of a law that is cut
 _LEAF_OUTCOMES = 2**20  # of all rows of leaves that are worked on together
 
 
 class Leaf(NamedTuple):
-    """A part of the kernels, and how its gap is bounded: ``cuts`` (law, event as bits, probability, at least or not)."""
+    """A part of the kernels, and how its gap is bounded.
+
+    Each of ``cuts`` is (law, event as bits, probability b, whether the event has at least or at most that probability).
+    """
 
     test: str
     cuts: tuple[tuple[int, int, float, bool], ...]
 
 
 class Seen(NamedTuple):
-    """What was seen, sorted: rows, where they led, how often, and between which numbers the reward was."""
+    """The observed transitions, sorted: rows, next states, how often, and the range of the reward."""
 
     rows: np.ndarray
     successors: np.ndarray
@@ -50,10 +53,10 @@ class Seen(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """What some rows may do, row after row, and how often it was seen.
+    """The possible outcomes of some rows, row after row, and how often each was seen.
 
-    ``sizes`` has a number for each row, the others one for each outcome. ``low`` and ``high`` are what was paid where no
-    slot declares the outcome, which is ``slot`` -1.
+    ``sizes`` has a number for each row, the others one for each outcome. ``low`` and ``high`` are the rewards that were seen
+    of an outcome that no slot declares, which has the slot -1.
     """
 
     sizes: np.ndarray
@@ -79,7 +82,7 @@ class Claim(Problem):
     """A problem and what is claimed about it, checked for shape and kept as arrays."""
 
     alone = False
-    """Whether only the policy's own value matters, from both sides: no other may be chosen."""
+    """Whether only the policy's own value is bounded, from both sides, and no other action may be chosen."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         content = read("certificate", "certificate", given)
@@ -112,13 +115,13 @@ class Claim(Problem):
         self.radii: dict[range, np.ndarray] = {}  # of the balls of each step, once they are known
 
     def check_masks(self) -> None:
-        """Whether nothing forbidden is in the policy or was played, and no mask came with a state that nobody saw."""
+        """Reject forbidden actions in the policy or in the counts, and masks of states that were never seen."""
         if self.allowed is None:
             return
         masks = np.broadcast_to(self.allowed, (self.horizon, *self.allowed.shape[1:]))
-        wrong = np.argwhere(~np.take_along_axis(masks, self.policy[:, :, None], axis=2)[:, :, 0])
-        if len(wrong):
-            raise Rejected(f"the policy plays a forbidden action in state {wrong[0, 1]} at step {wrong[0, 0]}")
+        forbidden = np.argwhere(~np.take_along_axis(masks, self.policy[:, :, None], axis=2)[:, :, 0])
+        if len(forbidden):
+            raise Rejected(f"the policy plays a forbidden action in state {forbidden[0, 1]} at step {forbidden[0, 0]}")
         seen = self.seen.between(0, self.n_rows - self.random_start)
         played = (masks.any(axis=0) if self.stationary else masks).ravel()
         self.refuse(~played[seen.rows], seen.rows, "counts of a forbidden action: {}")
@@ -129,7 +132,7 @@ class Claim(Problem):
                 raise Rejected("allowed has a mask of a state that was never seen, but masks come with observations")
 
     def checked_cells(self, cells: list[SimpleNamespace]) -> list[SimpleNamespace]:
-        """Return cells that follow one another, each with its λ inside, until the last one, which has no end."""
+        """Return the cells, which must follow one another, each with its λ inside; the last one has no end."""
         if not 1 <= len(cells) <= _MOST_CELLS or (cells[-1].until is not None) == (self.explored is None):
             raise Rejected(f"claim.cells must be 1 to {_MOST_CELLS} without end, except those of explorations")
         begin = 0.0
@@ -202,17 +205,17 @@ class Claim(Problem):
             self._check_seen(layer)
 
     def _check_rewards_seen(self) -> None:
-        """Whether nothing is listed twice, and what was paid lies in its range."""
+        """Reject counts that list something twice, and rewards outside their range."""
         rows, successors, _, low, high = self.seen
         twice = np.logical_and.reduce([part[1:] == part[:-1] for part in (rows, successors, low, high)])
         self.refuse(twice, rows, "counts list {} to state {} twice", successors)
         if not self.black_box:
             return
-        # Where noise is declared, each outcome has a reward or range of its own, to which it is compared later.
+        # If noise is declared, each outcome has its own reward or range, which is checked later.
         slots = self.begin[rows] if self.noise is None else np.where(self.is_start(rows), self.begin[rows], 0)
         least, most = self.slot_low[0, slots], self.slot_high[0, slots]
         inside = (least <= low) & (low <= high) & (high <= most)
-        if self.known_reward and self.successors != "unknown":  # what is declared of this very outcome
+        if self.known_reward and self.successors != "unknown":  # the range that is declared for this outcome
             owner, listed = self.slots_of(rows)
             fits = self.slot_successor[listed] == successors[owner]
             fits &= (self.slot_low[0, listed] <= low[owner]) & (high[owner] <= self.slot_high[0, listed])
@@ -221,7 +224,7 @@ class Claim(Problem):
         self.refuse(~inside, rows, reason, low, high, least, most)
 
     def _check_returns(self, least: float, most: float) -> None:
-        """Whether the rewards seen can be those of episodes whose returns lie in the declared range.
+        """Reject rewards that cannot be those of episodes whose returns lie in the declared range.
 
         In a log, an episode that did not end may lack up to all of its steps, and what was paid after the horizon does not
         belong to the return.
@@ -229,9 +232,9 @@ class Claim(Problem):
         (low, high), others, room = self.reward_range, self.horizon - 1, self.return_room
         after = 0 if self.log is None else max(0, self.log.longest - self.horizon)
         seen = self.seen.between(0, self.n_rows - self.random_start)
-        wrong = (seen.low + others * low > most + room) | (seen.high + others * high < least - room)
+        outside = (seen.low + others * low > most + room) | (seen.high + others * high < least - room)
         reason = f"reward {{1}} was seen in {{0}}: no episode with it has a return from {least} to {most}"
-        self.refuse(wrong & (after == 0), seen.rows, reason, seen.low)
+        self.refuse(outside & (after == 0), seen.rows, reason, seen.low)
         ended = int(seen.times[seen.successors == self.n_states - 1].sum())
         lacking = 0 if self.log is None else max(0, self.episodes - ended) * self.horizon
         if _exact_sum(seen.low, seen.times) > self.episodes * (most + room + after * high) - lacking * low:
@@ -240,7 +243,7 @@ class Claim(Problem):
             raise Rejected(f"the mean return of the episodes is below the declared range from {least} to {most}")
 
     def _check_seen(self, layer: range) -> None:
-        """Whether what was seen of the rows of one step can have happened."""
+        """Reject counts of the rows of one step that cannot have happened."""
         rows, n, is_start = np.array(layer), self.n_states, bool(self.is_start(layer[-1]))
         seen = self.seen.between(layer.start, layer.stop)
         if self.black_box and not is_start:
@@ -267,7 +270,7 @@ class Claim(Problem):
         self.refuse(happened > self.most[rows], rows, reason, happened, self.most[rows])
 
     def _check_fixed(self, seen: Seen, allowed: np.ndarray) -> None:
-        """Whether fixed rewards are known up to rounding, differ by more than that, and are not too many."""
+        """Reject fixed rewards that are ranges wider than rounding, that differ by rounding only, or that are too many."""
         same = SAME_REWARD * (self.declared_range[1] - self.declared_range[0])
         keys = seen.rows * (self.n_states + 1) + seen.successors
         # Rewards are in order: if two of one outcome are one reward, two neighbours are.
@@ -279,7 +282,7 @@ class Claim(Problem):
         self.refuse(close, rows, where + "lists {} and {}, which are one reward", to, seen.low, seen.low[1:])
 
     def _check_random(self, seen: Seen) -> None:
-        """Whether the random rewards of each outcome are a few values, or all of them cells of the range."""
+        """Reject random rewards of an outcome that are neither a few values nor all cells of the range."""
         (low, high), keys = self.declared_range, seen.rows * (self.n_states + 1) + seen.successors
         group = np.unique(keys, return_inverse=True)[1]
         doubtful = (np.bincount(group) > _MOST_VALUES) | (np.bincount(group, seen.low < seen.high) > 0)
@@ -319,16 +322,17 @@ class Claim(Problem):
             raise Rejected(f"the tests have rejected what is assumed: {origin.tests!r:.80}")
 
     def actions(self, h: int, states: np.ndarray) -> np.ndarray:
-        """Return what the policy does in some states at planned step ``h``."""
+        """Return the policy's actions in some states at planned step ``h``."""
         if self.random_start and h == 0:
             return np.zeros(len(states), dtype=np.int64)
         return self.policy[h - self.random_start][states]
 
     def outcomes(self, layer: range) -> Outcomes:
-        """Return what the rows of one step may do, all that they were seen to do included.
+        """Return the possible outcomes of the rows of one step, including all that were seen.
 
-        One outcome for each successor, except where rewards are learned and fixed: then another reward is another outcome,
-        and takes one of the slots with its state. Where as much was seen as can happen, only that.
+        There is one outcome for each successor, unless rewards are learned and fixed: then another reward is another
+        outcome, and takes one of the slots with its state. If as many outcomes of a row were seen as are possible, these are
+        all.
         """
         if self.noise is not None and not self.is_start(layer[-1]):
             return Outcomes(*self.noise.outcomes(self))
@@ -352,13 +356,13 @@ class Claim(Problem):
         return Outcomes(np.bincount(owner[left], minlength=count), *(column[left] for column in columns))
 
     def paid(self, outcomes: Outcomes, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return between what each outcome pays, where rewards are fixed and the next state decides."""
+        """Return the smallest and the largest reward of each outcome, if rewards are fixed and depend on the next state."""
         at, known = (step if len(self.slot_low) > 1 else 0, outcomes.slots), outcomes.slots < 0
         return np.where(known, outcomes.low, self.slot_low[at]), np.where(known, outcomes.high, self.slot_high[at])
 
 
 def _together(seen: Seen) -> Seen:
-    """Return what was seen with one entry for each row and successor, whatever was paid."""
+    """Return what was seen with one entry for each row and successor, whatever the reward was."""
     new = (np.diff(seen.rows, prepend=-1) != 0) | (np.diff(seen.successors, prepend=-1) != 0)
     first = np.flatnonzero(new)
     times = np.add.reduceat(seen.times, first) if first.size else seen.times
@@ -383,7 +387,7 @@ def _times_in(ordered: np.ndarray, keys: np.ndarray) -> np.ndarray:
 
 
 def _rank(keys: np.ndarray) -> np.ndarray:
-    """Return how many equal ones come before each."""
+    """Return how many equal keys come before each key."""
     order = np.argsort(keys, kind="stable")
     rank = np.empty(len(keys), dtype=np.int64)
     rank[order] = np.arange(len(keys)) - np.searchsorted(keys[order], keys[order])
@@ -391,7 +395,7 @@ def _rank(keys: np.ndarray) -> np.ndarray:
 
 
 class Bounds(NamedTuple):
-    """What the counts imply. ``slack`` (lower, upper, gap) is by how much a claim may differ and be called rounded."""
+    """The bounds that the counts imply; a claim may exceed them by ``slack`` (lower, upper, gap), which is for rounding."""
 
     lower: float
     upper: float

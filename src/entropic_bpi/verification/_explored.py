@@ -25,7 +25,7 @@ _ROOM = 1.0 + 2.0**-44  # more than a dozen correctly rounded operations lose, a
 
 
 class _Group(NamedTuple):
-    """Rows of a layer that have seen equally many successors: by row and successor, and by row and set of these."""
+    """Rows of a layer with equally many seen successors: arrays by row and successor, or by row and set of successors."""
 
     rows: np.ndarray
     successors: np.ndarray
@@ -37,7 +37,7 @@ class _Group(NamedTuple):
 
 
 def explored_bounds(claim: Claim, report: Report) -> Bounds:
-    """Return the trivial bounds on all values, and the promise for every reward and β."""
+    """Return the trivial bounds on all values, and the bound for every reward and β (Theorem RF)."""
     (first, last), (low, high) = claim.explored
     if claim.black_box:
         low, high = min(low, 0.0), max(high, 0.0)
@@ -55,7 +55,7 @@ def explored_bounds(claim: Claim, report: Report) -> Bounds:
 
 
 def explored_gap(claim: Claim) -> float:
-    """Return the bound for all rewards in the range of the problem's, and what the policy loses in the estimated model."""
+    """Return the gap: the bound for all rewards in the problem's range, and what the policy loses in the estimated model."""
     if claim.allowed is not None:
         raise Rejected("the bound for all rewards is not used with action masks")
     low, high = claim.reward_range
@@ -70,8 +70,8 @@ def explored_gap(claim: Claim) -> float:
 def _loss(claim: Claim, beta: float) -> float:
     """Return by how much the policy is worse than the best one in the estimated model.
 
-    An action that was never tried may do anything there: it pays the least and leads to a state with the smallest value.
-    Logarithms of means of n numbers e^x, |x| <= 600, are known to (n + 2000) half units, at every step anew.
+    There, an action that was never tried has the smallest reward and leads to a state with the smallest value. The logarithm
+    of a mean of n numbers e^x, |x| <= 600, has an error of at most n + 2000 half units, at every step.
     """
     every, most = np.arange(claim.n_states), 0
     values = np.zeros((claim.n_states, 2))  # of the best policy, and of that of the claim
@@ -99,9 +99,10 @@ def _loss(claim: Claim, beta: float) -> float:
 
 
 def _bound(begin: float, end: float, d: float, spread: float) -> float:
-    """For |β| between two numbers. D grows with |β|; and values move by at most |difference| * range² / 8."""
+    """Return the bound for |β| between two numbers: D grows with |β|, and values change by |difference| * range² / 8."""
     square = spread * spread * _ROOM
-    bounds = [float(up(d / end) + up(max(0.0, float(up(end - begin))) * square / 4.0)) * _ROOM, spread]
+    # The trivial bound is first: a NaN is not smaller, so it is never returned.
+    bounds = [spread, float(up(d / end) + up(max(0.0, float(up(end - begin))) * square / 4.0)) * _ROOM]
     if 0.0 < begin <= end:
         bounds.append(float(up(d / begin)))
     return min(bounds)
@@ -117,7 +118,7 @@ class Estimated:
         self.claim, self.layers = claim, {layer: _groups(*method.balls(layer)) for layer in claim.layers}
 
     def deviation(self, b: float, width: float) -> float:
-        """D⁺ + D⁻ in the first state, for |β| = ``b`` and rewards in a range of this width."""
+        """Return D⁺ + D⁻ in the first state, for |β| = ``b`` and rewards in a range of this width."""
         claim, later = self.claim, np.zeros((2, self.claim.n_states + 1))
         for h in reversed(range(claim.steps)):
             step, states, now = h - claim.random_start, claim.reachable[h], np.zeros_like(later)
@@ -131,7 +132,7 @@ class Estimated:
         return float(up(later[0, claim.first_state] + later[1, claim.first_state]))
 
     def _values(self, layer: range, later: np.ndarray, reach: float) -> np.ndarray:
-        """Return by how much either ratio may change from there on, for every row of a layer."""
+        """Return the bounds D⁺ and D⁻ from every row of a layer on."""
         claim, numbers, c = self.claim, np.array(layer), float(above(np.expm1(reach)))
         values = np.full((2, len(layer)), reach)
         for group in self.layers[layer]:
@@ -160,7 +161,7 @@ def _groups(outcomes: Outcomes, radius: np.ndarray) -> list[_Group]:
 
 
 def upper_ends(chosen: np.ndarray, visits: np.ndarray, radius: np.ndarray) -> np.ndarray:
-    """The largest q with kl(chosen/visits, q) <= radius, rounded up: outside of what is returned, kl is certainly larger."""
+    """Return the largest q with kl(chosen/visits, q) <= radius, rounded up: for larger q, kl is certainly larger."""
     part, visits = chosen.astype(float), visits.astype(float)
     p, rest = Interval.of(part) / visits, Interval.of(visits - part) / visits
     inside, outside = np.clip(p.high, 0.0, 1.0), np.ones(part.shape)
@@ -175,7 +176,7 @@ def upper_ends(chosen: np.ndarray, visits: np.ndarray, radius: np.ndarray) -> np
 
 
 def _rises(group: _Group, c: float) -> tuple[np.ndarray, np.ndarray]:
-    """The largest ratio less 1 that a set allows, upwards and downwards; more than a dozen successors for all at once."""
+    """Return the largest ratio less 1 over all sets, upwards and downwards; one bound if there are too many sets to list."""
     if not group.end.shape[1]:
         x = group.radius
         root = np.sqrt(2.0 * x)
@@ -189,7 +190,7 @@ def _rises(group: _Group, c: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _tilted(group: _Group, later: np.ndarray, c: float) -> np.ndarray:
-    """The logarithm of the largest mean of e^D, with weights between 1 and M."""
+    """Return the logarithm of the largest mean of e^D with weights between 1 and M."""
     growth = above(np.expm1(later[group.successors]))
     order = np.argsort(-growth, axis=1)
     growth, shares = np.take_along_axis(growth, order, axis=1), np.take_along_axis(group.shares, order, axis=1)

@@ -1,4 +1,4 @@
-"""Read the file: nothing in it is trusted, neither its syntax nor the type of any value."""
+"""Read the file. Nothing in it is trusted, neither its syntax nor the type of any value."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ _LARGEST_NUMBER = 1e300
 _ALWAYS_AFFORDED = 2**26  # bytes of memory that any file may take
 _MOST_GROWTH = 200  # of a compressed file beyond that
 
-# What certificates said in other words.
+# Words of the assumptions in earlier certificates, and what these are today.
 _OTHER_WORDS = (
     (" and that transitions do not", ", that transitions do not"),
     (
@@ -75,7 +75,7 @@ _FIELDS = {
 
 
 def read(kind: str, name: str, value: Any) -> Any:
-    """Return a value of the file, if it is of a type: an object with the attributes of :data:`_FIELDS`, or a plain value."""
+    """Return a value of the file, an object of :data:`_FIELDS` or a plain value; reject one that is not of type ``kind``."""
     if kind.endswith("?"):
         return None if value is None else read(kind[:-1], name, value)
     if kind.endswith("*"):
@@ -194,7 +194,7 @@ def content_of(source: Any) -> dict[str, Any]:
 
 
 def _texts_of(content: Any) -> Iterator[str]:
-    """Yield ``json.dumps(content, sort_keys=True)`` in parts: a large file is not there twice."""
+    """Yield ``json.dumps(content, sort_keys=True)`` in parts, so that a large file is not in memory twice."""
     if not isinstance(content, dict):
         yield json.dumps(content, sort_keys=True)
         return
@@ -240,7 +240,7 @@ def parsed(path: Path) -> Any:
 
 
 def unpacked(path: Path) -> bytes:
-    """Return the content of a file that may be compressed; a small one may not unpack to a huge one."""
+    """Return the content of a file, which may be compressed; refuse a small one that unpacks to a huge one."""
     data = path.read_bytes()
     if data[:2] != b"\x1f\x8b":
         return data
@@ -255,7 +255,7 @@ def unpacked(path: Path) -> bytes:
 
 
 def _parse(data: bytes) -> Any:
-    # In memory a list or an object takes about 100 bytes and a number 40, however few it takes in the file.
+    # In memory a list or an object takes about 100 bytes and a number 40, however short it is in the file.
     needed = 100 * (data.count(b"[") + data.count(b"{")) + 40 * data.count(b",")
     if needed > 20 * len(data) + _ALWAYS_AFFORDED:
         raise ValueError(f"its {len(data)} bytes would take {needed} in memory")
@@ -267,7 +267,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object whose keys differ: of two equal ones, some readers take the first and some the last."""
+    """Return an object without repeated keys: of equal keys, some readers take the first and some the last."""
     for key, times in Counter(key for key, _ in pairs).items():
         if times > 1:
             raise ValueError(f"the key {key!r:.80} is there {times} times")

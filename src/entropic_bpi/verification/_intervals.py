@@ -2,9 +2,9 @@
 
 Everything here takes single numbers or arrays of them. +, -, *, / and sqrt are correctly rounded (IEEE 754), so the next
 float is past the exact result. exp, log, log1p and expm1 are not: C libraries document errors of 1 or 2 units in the last
-place, the vector instructions that NumPy uses errors below 4. They are given 8: |x|·2⁻⁴⁹ is at least that.
+place, and the vector instructions that NumPy uses errors below 4. The room for them is 8 units: |x|·2⁻⁴⁹ is at least that.
 
-The numbers may be others than doubles, see :data:`enclosures`; the formulas are the same.
+The numbers need not be doubles, see :data:`enclosures`; the formulas are the same.
 
 An operation whose result is not defined gives NaN, which passes through every later one and fails every comparison with a
 claim.
@@ -33,21 +33,21 @@ enclosures: ContextVar[Any] = ContextVar("enclosures", default=None)
 
 
 def exact(x: Numbers) -> np.ndarray:
-    """Numbers that are given as doubles."""
+    """Return doubles as numbers of the kind in use: doubles, or exact balls."""
     return x if (other := enclosures.get()) is None else other.exact(x)
 
 
 def toward(x: Numbers, side: int) -> Numbers:
-    """A number that the exact result is certainly not above (``side`` 1) or not below (``side`` -1)."""
+    """Return a number that is not below (``side`` 1) or not above (-1) the exact result of one operation."""
     try:
-        # What was computed with one operation is less than one double away from the exact result.
+        # The result of one operation is less than one double away from the exact result.
         return np.nextafter(x, side * np.inf)
     except TypeError:  # these are no doubles
         return enclosures.get().toward(x, side)
 
 
 def double(x: Numbers, side: int) -> Numbers:
-    """A double that is not below or not above a number."""
+    """Return a double that is not below (``side`` 1) or not above (-1) a number."""
     return x if (other := enclosures.get()) is None else other.double(x, side)
 
 
@@ -55,25 +55,28 @@ up, down = partial(toward, side=1), partial(toward, side=-1)
 
 
 def doubles(x: Numbers) -> np.ndarray:
-    """Roughly the same numbers, for searches."""
+    """Return about the same numbers as doubles, for searches."""
     return np.asarray(x, dtype=float)
 
 
 def above(x: Numbers) -> Numbers:
+    """Return a number that is not below the exact value of exp, log, log1p or expm1, which was computed as ``x``."""
     return up(x + np.abs(x) * _ULPS)
 
 
 def below(x: Numbers) -> Numbers:
+    """Return a number that is not above the exact value of exp, log, log1p or expm1, which was computed as ``x``."""
     return down(x - np.abs(x) * _ULPS)
 
 
 def double_above(x: Any) -> float:
-    """The smallest double that is not below a fraction."""
+    """Return the smallest double that is not below a fraction."""
     nearest = float(x)
     return math.nextafter(nearest, math.inf) if nearest < x else nearest
 
 
 def double_below(x: Any) -> float:
+    """Return the largest double that is not above a fraction."""
     return -double_above(-x)
 
 
@@ -150,7 +153,7 @@ class Interval:
     def sum(self) -> Interval:
         """Return the sum along the first axis.
 
-        In any order, each of the additions adds half a unit of at most the sum of sizes.
+        In any order, each addition has an error of at most half a unit in the last place of the sum of absolute values.
         """
         terms = len(self.low)
         rooms = [np.abs(end).sum(axis=0) * (terms * 4 * _HALF_UNIT) for end in (self.low, self.high)]
@@ -158,7 +161,7 @@ class Interval:
 
 
 def _around(ends: list[Numbers]) -> Interval:
-    # Of enclosures only ends are compared.
+    # Balls that overlap cannot be compared, but their ends can.
     lows, highs = (ends, ends) if enclosures.get() is None else (map(down, ends), map(up, ends))
     return Interval(down(reduce(np.minimum, lows)), up(reduce(np.maximum, highs)))
 
@@ -176,11 +179,11 @@ def where(condition: Numbers, one: Interval, other: Interval) -> Interval:
 
 
 def power(beta: Interval | float, reward: Numbers, origin: float) -> Interval:
-    """e^{β(reward - origin)}."""
+    """Return e^{β(reward - origin)}."""
     return ((Interval.of(reward) - origin) * beta).exp()
 
 
 def between(beta: Interval | float, least: Numbers, most: Numbers, origin: float) -> Interval:
-    """e^{β(r - origin)} for rewards between two numbers."""
+    """Return the interval of e^{β(r - origin)} for rewards between two numbers."""
     one, other = power(beta, least, origin), power(beta, most, origin)
     return Interval(np.minimum(one.low, other.low), np.maximum(one.high, other.high))

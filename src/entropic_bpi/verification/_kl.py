@@ -31,11 +31,11 @@ Report = Callable[[], object]  # called after each step
 
 
 def nearby_beta(claim: Claim, stated: float) -> tuple[float, Fraction]:
-    """Return the β at which bounds are computed, another one where digits would be lost, and how much that may change."""
+    """Return the β at which bounds are computed, a larger one if digits would be lost, and how much that changes values."""
     (low, high), beta, longest = claim.reward_range, stated, claim.durations[1]
     spread = (high - low) * float(longest)
     exponent = abs(beta) * spread
-    if exponent > LARGEST_EXPONENT * (1.0 + 1e-9):
+    if not exponent <= LARGEST_EXPONENT * (1.0 + 1e-9):
         raise Rejected(f"|beta| times the range of the return is {exponent:.6g}, beyond {LARGEST_EXPONENT:g}")
     if exponent < SMALLEST_EXPONENT:
         beta = math.copysign(SMALLEST_EXPONENT / spread if spread > 0.0 else 1.0, beta)
@@ -44,12 +44,12 @@ def nearby_beta(claim: Claim, stated: float) -> tuple[float, Fraction]:
 
 
 def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> tuple[float, float, float]:
-    """Bounds on the policy's value, the optimum and the gap at risk parameter ``stated``, the gap by ``test`` if any."""
+    """Return bounds on the policy's value, the optimum and the gap (by ``test``, if any) at risk parameter ``stated``."""
     beta, bias = nearby_beta(claim, stated)
     method = KLRecursion(claim, beta, None if test == "boxes" else test)
     (lower,), (upper,), (gap,) = (bound.tolist() for bound in method.bounds(report))
     if test == "boxes":
-        gap = max(method.gap_on(leaves, report) for leaves in claim.leaf_batches)
+        gap = float(np.max([method.gap_on(leaves, report) for leaves in claim.leaf_batches]))  # NaN if one is NaN
     if not all(map(math.isfinite, (lower, upper, gap))):
         raise Rejected("the bounds cannot be computed: they are not finite")
     offsets = [Fraction(claim.reward_range[0]) * duration for duration in claim.durations]
@@ -63,8 +63,8 @@ def bounds_at(claim: Claim, stated: float, test: str | None, report: Report) -> 
 class KLRecursion:
     """The bounds of one claim, at a β that is not too small.
 
-    With ``boxes`` they are those on several ``parts`` of the balls, all at once: rows and states exist once for each part,
-    and the ``boxes`` of a row, (2, outcomes, parts), say between what its probabilities lie.
+    With ``boxes`` they are the bounds on several ``parts`` of the balls, all at once: rows and states exist once for each
+    part, and ``boxes`` has bounds on the probabilities of a row, (2, outcomes, parts).
     """
 
     def __init__(
@@ -74,18 +74,18 @@ class KLRecursion:
         self.claim, self.beta, self.sign, self.test = claim, beta, 1 if beta > 0 else -1, test
         self.origin = claim.reward_range[0]
         self.outcomes: dict[range, tuple[Outcomes | None, Rows]] = {}
-        self.weighed = -1  # the step of which the rows know what they pay
+        self.weighed = -1  # the step whose e^{βr} the rows have
         rows, laws = self._at_risk()
         # Where rewards are random, half of δ is for the transitions and half for the rewards, two sides of each.
         self.log_union = (Interval.of((1.0 + claim.random_rewards) * max(rows, 1)) / claim.delta).log().high
-        # The rewards of each β that was declared have their equal part of it.
+        # Each declared β has an equal part of the half for rewards.
         self.log_rewards = (Interval.of(4.0 * max(laws, 1) * len(claim.lams or [0])) / claim.delta).log().high
 
     def _at_risk(self) -> tuple[int, int]:
-        """Return how many rows and laws of rewards may have to be learned, fixed before any data.
+        """Return how many rows and laws of rewards may have to be learned, which is fixed before any data.
 
-        Rows have several possible outcomes; at the last step none matters if rewards are known. Laws of rewards are one for
-        each outcome, or one for all of a row.
+        These rows have several possible outcomes; those of the last step do not matter if rewards are known. There is a law
+        of rewards for each outcome, or one for all outcomes of a row.
         """
         claim, concerned, laws = self.claim, np.zeros(self.claim.n_rows, dtype=bool), 0
         for h in range(claim.steps if claim.rewards is None else claim.steps - 1):
@@ -101,10 +101,10 @@ class KLRecursion:
         return balls + len(rows) - len(pairs), laws
 
     def limit(self, h: int) -> Interval:
-        """Return between what e^{β·return} from planned step ``h`` on lies, rewards counted from the smallest.
+        """Return the interval of e^{β·return} from planned step ``h`` on, with rewards counted from the smallest one.
 
-        By then at least so often the smallest and at most so often the largest reward was paid, wherever anybody is, and
-        what follows does not depend on it. The artificial step is like the first.
+        The rewards of the steps before add up to at least as many times the smallest and at most as many times the largest
+        reward, and what follows does not depend on them. The artificial step is treated like the first one.
         """
         claim, step = self.claim, max(0, h - self.claim.random_start)
         if claim.return_range is None:
@@ -118,7 +118,7 @@ class KLRecursion:
     # -- what is known of the rows of a step ---------------------------------------------------------------------------
 
     def balls(self, layer: range) -> tuple[Outcomes, np.ndarray]:
-        """Return what the rows of a layer may do, and their radii; infinite if nothing was seen or it is certain."""
+        """Return the outcomes of the rows of a layer, and their radii; infinite for rows without visits or uncertainty."""
         claim, outcomes = self.claim, self.claim.outcomes(layer)
         if layer not in claim.radii:  # the same for every β
             seen = outcomes.seen()
@@ -133,7 +133,7 @@ class KLRecursion:
         return outcomes, claim.radii[layer]
 
     def _rows_of(self, layer: range) -> tuple[Outcomes | None, Rows]:
-        """Return the rows of a layer and, if what their outcomes pay is not known yet, those outcomes."""
+        """Return the rows of a layer, and their outcomes if rewards depend on the next state."""
         if layer not in self.outcomes:
             if not self.claim.stationary:
                 self.outcomes.clear()  # no other step has these rows
@@ -148,7 +148,7 @@ class KLRecursion:
         return self.outcomes[layer]
 
     def rows(self, h: int) -> Rows:
-        """Return the rows of planned step ``h``, with what their outcomes pay there."""
+        """Return the rows of planned step ``h``, with e^{βr} of their outcomes at that step."""
         claim, layer = self.claim, self.claim.layer(h)
         outcomes, rows = self._rows_of(layer)
         step = h - claim.random_start if claim.discount is not None or len(claim.slot_low) > 1 else 0
@@ -159,7 +159,7 @@ class KLRecursion:
         return rows
 
     def numbers(self, h: int, states: np.ndarray) -> np.ndarray:
-        """Return where the rows of the actions in some states are among all of the step, (parts, states, actions)."""
+        """Return the numbers of the rows of some states among those of the step, (parts, states, actions)."""
         layer = self.claim.layer(h)
         return self.claim.rows(h, states) - layer.start + np.arange(self.parts)[:, None, None] * len(layer)
 
@@ -173,7 +173,7 @@ class KLRecursion:
     # -- parts of the balls --------------------------------------------------------------------------------------------
 
     def gap_on(self, leaves: list[Leaf], report: Report) -> float:
-        """Return the largest gap on some parts of the balls; those that are said to be empty must be."""
+        """Return the largest gap on some parts of the balls; reject a part that is stated to be empty and may not be."""
         boxes, empty = {}, np.zeros(len(leaves), dtype=bool)
         said = np.array([leaf.test == "empty" for leaf in leaves])
         for law in {cut[0] for leaf in leaves for cut in leaf.cuts}:
@@ -199,7 +199,7 @@ class KLRecursion:
         return float(np.minimum(gap, up(upper - lower)).max())
 
     def _one(self, row: int) -> Balls:
-        """Return the ball of a single row, all of it."""
+        """Return the whole ball of a single row."""
         layer = next(layer for layer in self.claim.layers if row in layer)
         return self._rows_of(layer)[1].one(row - layer.start)
 
@@ -216,7 +216,7 @@ class KLRecursion:
         }
 
     def _table(self, law: int, events: dict[int, list[int]]) -> np.ndarray:
-        """Return between what the probabilities of the events of a law lie, by all balls of its rows."""
+        """Return bounds on the probabilities of the events of a law, by all balls of its rows."""
         table = np.tile([0.0, 1.0], (1 << len(self.claim.labels_of(law)), 1))
         for row in {tuple(sorted(bits)): row for row, bits in events.items()}.values():
             for event, low, high in zip(events[row], *_ball.intervals_of(self._one(row)), strict=True):
@@ -226,21 +226,21 @@ class KLRecursion:
     # -- what is paid --------------------------------------------------------------------------------------------------
 
     def _strength(self, step: int) -> Interval:
-        """β, or βγ^h."""
+        """Return β or, if returns are discounted, βγ^h."""
         return Interval.of(self.beta) if self.claim.discount is None else self.claim.power(step) * self.beta
 
     def _weights(self, outcomes: Outcomes, layer: range, step: int) -> Interval:
-        """Bounds on e^{βr} of each outcome."""
+        """Return bounds on e^{βr} of each outcome."""
         claim = self.claim
         if claim.random_rewards:
             return self._random_weights(outcomes, layer)
         return between(self._strength(step), *claim.paid(outcomes, step), self.origin)
 
     def _random_weights(self, outcomes: Outcomes, layer: range) -> Interval:
-        """Return bounds on E e^{β(R - origin)} of each outcome, from what it paid, or from what the whole row paid.
+        """Return bounds on E e^{β(R - origin)} of each outcome, from its own rewards or from those of the whole row.
 
-        They are the extreme means over the laws on what was seen and both ends of the range that lie in a ball, by bets that
-        no law lets win much.
+        They are the extreme means over a ball of laws on the rewards seen and both ends of the range: Proposition 6 on the
+        page "The KL method".
         """
         claim, n = self.claim, 1 if self.claim.reward_law == "random-pair" else self.claim.n_states + 1
         seen, owner = claim.seen.between(layer.start, layer.stop), outcomes.owner
@@ -260,7 +260,7 @@ class KLRecursion:
         return where((laws[at] == mine) & (least < most)[owner], learned[at], anything)
 
     def gains(self, h: int, states: np.ndarray) -> Interval:
-        """Return e^{βr(s,a)}, (states, actions); 1 where the next state decides, or at the artificial step."""
+        """Return e^{βr(s,a)}, (states, actions); 1 if rewards depend on the next state, and at the artificial step."""
         rewards = self.claim.rewards_at(h, states)
         if rewards is None:
             return Interval.of(np.ones(self.claim.rows(h, states).shape))
@@ -282,7 +282,7 @@ class KLRecursion:
         return toward(gain * self.rows(h).over(mean, rows.ravel()).reshape(rows.shape), side)
 
     def bounds(self, report: Report) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return bounds on the policy's value and the optimum less H times the smallest reward, and on the gap."""
+        """Return bounds on the policy's value and on the optimum, both less H times the smallest reward, and on the gap."""
         claim, by_pairs = self.claim, self.test == "pairs"
         if by_pairs and claim.return_range is not None:
             raise Rejected("the pair certificate does not hold together with a range of returns")
@@ -323,7 +323,7 @@ class KLRecursion:
         high, low = (gains.high, gains.low) if sign > 0 else (gains.low, gains.high)
         optimistic = now.optimistic = self.backup(h, rows, high, later.optimum, sign)
         if not claim.alone:
-            optimistic[:, ~claim.permitted(h, states)] = 0.0 if sign > 0 else math.inf  # worse than anything
+            optimistic[:, ~claim.permitted(h, states)] = 0.0 if sign > 0 else math.inf  # worse than any allowed action
         optimum = optimistic.max(axis=2) if sign > 0 else optimistic.min(axis=2)
         policy = self.backup(h, mine, low[own], later.policy, -sign)
         now.optimum[:, states], now.policy[:, states] = optimum, policy
@@ -334,7 +334,7 @@ class KLRecursion:
             now.top[:, states] = np.minimum(top, optimum)
         else:
             top = np.minimum(top, policy)
-            # An action whose value is above that even from below cannot lower it.
+            # An action whose optimistic value, a lower bound for β < 0, is above that cannot lower it.
             at = np.nonzero((optimistic < top[:, :, None]) & (np.arange(rows.shape[2]) != chosen[:, None]))
             np.minimum.at(top, at[:2], self.backup(h, rows[at], gains.high[at[1:]], later.top, 1))
             now.top[:, states] = np.maximum(top, optimum)

@@ -11,11 +11,11 @@ policy's value and g of the gap at its λ, 0 ≤ l and u ≤ R, what any policy 
 
 And this policy attains at least L, the largest of 0 and all l - c/λ.
 
-**The law of the return** of a policy: bounds of its probabilities, its quantiles and its CVaR, from the counts.
-Backwards over the steps, for every threshold that can be left to reach: the largest and the smallest probability that the
-rest of the return is at most that, and the largest and the smallest mean of what it falls short of it. Rewards are rounded
-to multiples of a step, down where that makes a bound from above larger, up where it makes one from below smaller, so that
-all thresholds that matter are multiples as well. What is a multiple up to a billionth of the step is one.
+**The law of the return** of a policy: bounds on its probabilities, its quantiles and its CVaR, from the counts (page "Bounds
+of the law of the return"). Backwards over the steps, for every remaining threshold: the largest and the smallest probability
+that the rest of the return is at most the threshold, and the largest and the smallest mean shortfall below it. Rewards are
+rounded to multiples of a step, down for bounds from above and up for bounds from below, so that all thresholds that matter
+are multiples as well. A number that differs from a multiple by at most a billionth of the step counts as that multiple.
 
 **A difference** of the values of two policies, without paying twice for what both share. Backwards over the steps: how many
 times larger Z of the one policy is than that of the other, g, and between what Z of the other lies in units of its Z in one
@@ -53,19 +53,20 @@ _UNBOUNDED = ("entropic", "below", "above")  # measures of any number; others ha
 
 
 def risk_bounds(claim: Claim, test: str | None, report: Report) -> Bounds:
-    """Bounds of the entropic value, its gap by ``test``, or of the entropic value at risk."""
+    """Return bounds on the entropic value, with its gap by ``test``, or on the entropic value at risk."""
     if claim.alpha is not None:
         return evar_bounds(claim, claim.alpha, claim.cells or [], report)
     return Bounds(*bounds_at(claim, claim.beta, test, report))
 
 
 def evar_bounds(claim: Claim, alpha: float, cells: list[SimpleNamespace], report: Report) -> Bounds:
+    """Return bounds on the entropic value at risk from those at the λ of the cells; see the module's docstring."""
     c, (least, most) = -Interval.of(alpha).log(), _return_range(claim)
     spread = Interval.of(max(most - least, Fraction(0)))
     begin = exact(cells[0].lam)
     if spread.low > 0.0:
         begin = min(begin, (c / spread).low)
-    # What any policy attains in a part of a cell, and how much less the policy of the claim attains at the λ of the cell.
+    # For each part of a cell: what any policy attains there at most, and how much less the claimed policy attains at the λ.
     lower, found, zero = exact(0.0), [], exact(0.0)
     for cell in cells:
         low, high, gap = bounds_at(claim, -cell.lam, cell.test, report)
@@ -86,7 +87,7 @@ def evar_bounds(claim: Claim, alpha: float, cells: list[SimpleNamespace], report
 
 
 def _return_range(claim: Claim) -> tuple[Fraction, Fraction]:
-    """Return the smallest and the largest return: by the rewards, and by what is declared."""
+    """Return the smallest and the largest return, by the rewards and by the declared range."""
     low, high = (Fraction(reward) * claim.horizon for reward in claim.reward_range)
     if claim.return_range is None:
         return low, high
@@ -101,7 +102,7 @@ def _return_range(claim: Claim) -> tuple[Fraction, Fraction]:
 class _Table(NamedTuple):
     """Bounds for the thresholds from ``first`` to ``last``, arrays (4, states and one more, thresholds).
 
-    Of the probability from below and from above, of the shortfall from below and from above.
+    They bound the probability from below and from above, and the mean shortfall from below and from above.
     """
 
     first: int
@@ -118,12 +119,12 @@ class _Table(NamedTuple):
 
 
 class Law(KLRecursion):
-    """The bounds of the law of the return of the policy of a claim; what an outcome pays is rounded to steps, both ways."""
+    """Bounds on the law of the return of a claim's policy, with rewards rounded to multiples of ``step``, both ways."""
 
     def __init__(self, claim: Claim, step: float, report: Report) -> None:
         super().__init__(claim, 1.0, None)
         if claim.random_rewards:
-            raise Rejected("of random rewards no tails are known")
+            raise Rejected("the tails of random rewards are not known")
         self.step, self.slack = step, _SLACK * (claim.steps + 1)
         table = self._recursion(report)
         self.outcomes.clear()  # the rows are not needed any more
@@ -132,7 +133,7 @@ class Law(KLRecursion):
         self.thresholds = (table.first + np.arange(len(below))) * step
         if claim.return_range is not None:
             least, most = claim.return_range[0] - claim.return_room, claim.return_range[1] + claim.return_room
-            # What differs from its ends by rounding is equal to them.
+            # Thresholds that differ from its ends by rounding count as equal.
             low, high = claim.return_range[0] - _SLACK * step, claim.return_range[1] - _SLACK * step
             below, above = np.where(self.thresholds >= high, 1.0, below), np.where(self.thresholds < low, 0.0, above)
             short = np.maximum(short, down(self.thresholds - most))
@@ -148,7 +149,7 @@ class Law(KLRecursion):
         return max(0.0, float(self.below[at])), min(1.0, float(self.above[at]))
 
     def bounds_of(self, kind: str, number: float) -> tuple[float, float]:
-        """Bounds of P(return ≤ x), P(return ≥ x), a quantile or CVaR."""
+        """Return bounds on P(return ≤ x), P(return ≥ x), the mean, a quantile or CVaR."""
         if kind == "below":
             return self._probability(math.floor(number / self.step + self.slack))
         if kind == "above":
@@ -179,7 +180,7 @@ class Law(KLRecursion):
         return self.numbers(h, states)[0, np.arange(len(states)), self.claim.actions(h, states)]
 
     def _own(self, h: int, states: np.ndarray) -> Iterator[tuple[np.ndarray, Balls]]:
-        """Yield the rows of the policy; ``low`` and ``high`` of a ball are what its outcomes pay, in steps."""
+        """Yield the policy's rows; ``low`` and ``high`` of a ball are the rewards of its outcomes, in steps."""
         claim, step = self.claim, h - self.claim.random_start
         rewards, own = claim.rewards_at(h, states), (np.arange(len(states)), claim.actions(h, states))
         known = np.zeros(len(states)) if rewards is None else rewards[own]
@@ -191,7 +192,7 @@ class Law(KLRecursion):
             yield at, ball
 
     def _recursion(self, report: Report) -> _Table:
-        """Return the table of the first step; that of each step comes from the next one's."""
+        """Return the table of the first step, computed backwards from that after the last one."""
         claim, steps = self.claim, [np.array([self.claim.first_state])]
         for h in range(claim.steps - 1):
             steps.append(self.following(h, self._own_rows(h, steps[-1])))
@@ -232,7 +233,7 @@ class Law(KLRecursion):
 
 
 def difference_bounds(one: Claim, other: Claim, stated: float, report: Report) -> tuple[float, float]:
-    """Bounds on the value of one claim's policy less that of the other's, at risk parameter ``stated``."""
+    """Return bounds on the value of one claim's policy less that of the other's, at risk parameter ``stated``."""
     beta, bias = nearby_beta(one, stated)
     room = Interval.of(bias + one.tail[1] - one.tail[0])
     ratios = [Interval.of(_Ratio(*pair, beta).largest(report)) for pair in ((one, other), (other, one))]
@@ -241,7 +242,7 @@ def difference_bounds(one: Claim, other: Claim, stated: float, report: Report) -
 
 
 class _Ratio(KLRecursion):
-    """The recursion: ``low`` and ``high`` of z and ``gain``, g, of the next step by state; a state not seen yet is last."""
+    """The recursion: bounds ``low``, ``high`` on z and ``gain`` on g at the next step; a state not seen yet is last."""
 
     def __init__(self, one: Claim, other: Claim, beta: float) -> None:
         super().__init__(other, beta, None)
@@ -279,7 +280,7 @@ class _Ratio(KLRecursion):
         return self.rows(h).over(averages, self.numbers(h, self.claim.reachable[h])[0][own])
 
     def _over(self, h: int, over: Pairs, under: Pairs, gain: np.ndarray) -> np.ndarray:
-        """Return bounds of the quotients of two rows, with one z for both."""
+        """Return bounds on the quotients of two rows, with one z for both."""
         states, later = self.claim.reachable[h], (self.low, self.high, np.full_like(gain, np.inf), gain)
         rows, gains = self.numbers(h, states)[0], self.gains(h, states)
         apart, is_open = up(gains.high[over] / gains.low[under]), ~(self.high <= self.low * (1.0 + KNOWN))
@@ -299,7 +300,7 @@ class _Ratio(KLRecursion):
 
 
 def check_appraisal(content: SimpleNamespace, claim: Claim, report: Report) -> list[str]:
-    """Return what is stated and does not follow from the counts; ``claim`` is that of the certificate."""
+    """Return which parts of an appraisal do not follow from the counts; ``claim`` is that of its certificate."""
     if claim.method != "kl":
         raise Rejected("an appraisal rests on a certificate of the KL method")
     policies = _read_policies(content.policies, claim)
@@ -315,13 +316,13 @@ def check_appraisal(content: SimpleNamespace, claim: Claim, report: Report) -> l
             implied = _risk_bounds(own, kind, number, cells.get((row.policy, row.measure), []), report)
         elif content.step is None:
             raise Rejected(f"step is needed for the measure {row.measure!r}")
-        wrong = _not_implied(what, row, implied)
-        if wrong and content.step is not None and kind not in ("entropic", "evar"):
+        not_implied = _not_implied(what, row, implied)
+        if not_implied and content.step is not None and kind not in ("entropic", "evar"):
             if row.policy not in laws:
                 laws[row.policy] = Law(own, content.step, report)
             least, most = laws[row.policy].bounds_of(kind, number)
-            wrong = _not_implied(what, row, (max(implied[0], least), min(implied[1], most)))
-        problems += wrong
+            not_implied = _not_implied(what, row, (max(implied[0], least), min(implied[1], most)))
+        problems += not_implied
     for row in content.differences:
         one, other = (policies[one_of("differences.policy", name, tuple(policies))] for name in (row.policy, row.other))
         kind, number = _read_measure(row.measure)
@@ -332,7 +333,7 @@ def check_appraisal(content: SimpleNamespace, claim: Claim, report: Report) -> l
 
 
 def _not_implied(name: str, row: SimpleNamespace, implied: tuple[float, float]) -> list[str]:
-    """Return which ends of a stated interval do not follow; written so that no bound that is not a number implies one."""
+    """Return which ends of a stated interval are not implied; a bound that is NaN implies none."""
     problems = []
     for word, side, said, bound in (("least", -1, row.lower, implied[0]), ("most", 1, row.upper, implied[1])):
         if not side * said >= side * bound:
@@ -341,7 +342,7 @@ def _not_implied(name: str, row: SimpleNamespace, implied: tuple[float, float]) 
 
 
 def _read_policies(given: Any, claim: Claim) -> dict[str, Claim]:
-    """Return the claim, by name, with each of the policies instead of its own, and no other to choose from."""
+    """Return a copy of the claim for each of the policies, by name, in which no other action may be chosen."""
     if not isinstance(given, dict) or not given:
         raise Rejected(f"policies must be an object with a policy for each name, got {given!r:.80}")
     shape, found = (claim.horizon, claim.n_states), {}
@@ -373,7 +374,7 @@ def _check_learned(own: Claim, kind: str, number: float) -> None:
 
 
 def _risk_bounds(own: Claim, kind: str, number: float, cells: list[Any], report: Report) -> tuple[float, float]:
-    """Return bounds of the entropic value, or of the entropic value at risk, of a policy."""
+    """Return bounds on the entropic value, or on the entropic value at risk, of a policy."""
     _check_learned(own, kind, number)
     if kind != "evar":
         return bounds_at(own, number, None, report)[:2]

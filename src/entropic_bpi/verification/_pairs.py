@@ -1,8 +1,8 @@
-"""KL method: the ratio of the optimum to the policy, one step further, for many states at once.
+"""KL method: bounds on the ratio of the optimum to the policy at one step, for many states at once.
 
-First of each state by itself, from absolute bounds of the next step. Then by way of relative values of pairs of states: for
-states x and y that can both be occupied, d(x, y) ≥ Z^π(x)/Z^π(y), and r(x, y) ≥ Z*(x)/Z^π(y) for β > 0, ≥ Z^π(x)/Z*(y) for
-β < 0, all from one lemma, :meth:`PairCertificate.compare`.
+First for each state by itself, from absolute bounds of the next step (Proposition 2 on the page "The KL method"). Then from
+relative values of pairs of states (Proposition 3): for states x and y that can both be occupied, d(x, y) ≥ Z^π(x)/Z^π(y),
+and r(x, y) ≥ Z*(x)/Z^π(y) for β > 0, ≥ Z^π(x)/Z*(y) for β < 0, all from one lemma, :meth:`PairCertificate.compare`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 Pairs = tuple[np.ndarray, np.ndarray]  # numbers of occupied states, and actions
 
 _MAX_SHARED = 3  # successors of both actions; every corner of their values is tried
-_UNITS = 4e-16
+_UNITS = 4e-16  # about two units in the last place
 _MOST_STEPS = 60
-CORNERS = 3  # of the base's successors, those that are tried at both ends
+CORNERS = 3  # so many of the base's successors are tried at both ends
 KNOWN = 1e-9  # a relative value known to this precision is not tried at both ends
-_TINY = 1e-300  # more than what sums lose when they are not normal numbers
+_TINY = 1e-300  # more than what sums of subnormal numbers lose
 _SMALLEST_SPARE = 1e-12  # shares that differ by less are the same
 _MOST_PAIRS = 4_000_000  # of outcomes of the policy's rows, at all steps together; the library stops at half of that
 
@@ -49,7 +49,7 @@ class Sheet:
         self.optimum, self.policy, self.top, self.ratio = exact(np.ones((4, parts, n_states + 1)))
 
     def close(self, states: np.ndarray) -> None:
-        """Fill the last entry with the worst that any of ``states`` can do; refuse what is not a positive number."""
+        """Fill the last entry with the worst bound of all ``states``; reject bounds that are not positive numbers."""
         best, worst = (np.max, np.min) if self.sign > 0 else (np.min, np.max)
         for values, end in ((self.optimum, best), (self.policy, worst), (self.top, np.max), (self.ratio, np.max)):
             if not np.all((values[:, states] > 0.0) & (values[:, states] < np.inf)):
@@ -63,12 +63,13 @@ class Sheet:
 
 
 def same_action(ball: Balls, rho: np.ndarray, bottom: np.ndarray, top: np.ndarray, limit: Interval) -> np.ndarray:
-    """The optimal action is the policy's: the largest average of the next ρ under weights q e^{βr} z, within ``limit``.
+    """Return the bound if the optimal action is the policy's: the largest average of the next ρ under weights q e^{βr} z.
 
-    z lies between ``bottom`` and ``top``, which like ``rho`` have an entry for each outcome. The answer is the smallest λ
-    for which no q makes Σ q w (ρ - λ) positive, w at its top where ρ > λ and at its bottom elsewhere. That excess is convex
-    and decreasing in λ. Newton's method (Dinkelbach's) climbs to its root from 1; a λ is returned only if its own excess,
-    rounded up, is not positive. Otherwise it is raised, up to the largest ρ, which always is an answer.
+    e^{βr} z lies within ``limit``, and z between ``bottom`` and ``top``, which like ``rho`` have an entry for each outcome.
+    The bound is the smallest λ for which no q makes Σ q w (ρ - λ) positive, w at its top where ρ > λ and at its bottom
+    elsewhere. That excess is convex and decreasing in λ. Newton's method (Dinkelbach's) climbs to its root from 1; a λ is
+    returned only if its own excess, rounded up, is not positive. Otherwise it is raised, up to the largest ρ, which is
+    always a valid bound.
     """
     tops, bottoms = np.minimum(ball.high * top, limit.high), np.maximum(ball.low * bottom, limit.low)
     return largest_average(ball, rho, bottoms, tops, np.ones(rho.shape[1]))
@@ -77,7 +78,7 @@ def same_action(ball: Balls, rho: np.ndarray, bottom: np.ndarray, top: np.ndarra
 def largest_average(
     ball: Balls, rho: np.ndarray, bottoms: np.ndarray, tops: np.ndarray, start: np.ndarray
 ) -> np.ndarray:
-    """The largest average of ``rho`` under weights q w, w between ``bottoms`` and ``tops``, if that is above ``start``.
+    """Return the largest average of ``rho`` under weights q w, w from ``bottoms`` to ``tops``, if it is above ``start``.
 
     It is the smallest λ for which no q makes Σ q w (ρ - λ) positive, w at its top where ρ > λ and at its bottom elsewhere.
     """
@@ -117,12 +118,12 @@ def largest_average(
 def other_action(
     above: Balls, below: Balls, gains: np.ndarray, later: Sheet, limit: Interval, known: np.ndarray
 ) -> np.ndarray:
-    """The optimal action is not the policy's: the largest ratio of the two values, for one and the same z.
+    """Return the bound if the optimal action is not the policy's: the largest ratio of the two values, for one z.
 
     ``above`` belongs to the action in the numerator, ``below`` to the other, and ``gains`` is the ratio of their e^{βr}. Up
-    to three successors that both have been seen to lead to share their z, at either corner of what matters; for the others
-    z is taken at its worst on each side, with e^{βr}z in ``limit``. Where z is shared, the limit only caps ρz, at one number
-    for all ways to the state, so that there is one kink. Not above ``known``.
+    to three successors that both were seen to lead to share their z, which is tried at both ends; for the others z is taken
+    at its worst on each side, with e^{βr}z in ``limit``. Where z is shared, the limit only caps ρz, at one number for all
+    slots of the state, so that there is one kink. The bound is at most ``known``.
     """
     shared = _shared(above, below)
     many, worst = (shared >= 0).sum(axis=0), exact(np.zeros(len(known)))
@@ -135,7 +136,7 @@ def other_action(
 def worst_corner(
     above: Balls, below: Balls, shared: np.ndarray, later: tuple[np.ndarray, ...], limit: Interval
 ) -> np.ndarray:
-    """The largest ratio of two means over all corners of the ``shared`` successors, one in each row of them.
+    """Return the largest ratio of two means over all corners of the ``shared`` successors, an array (shared, N).
 
     ``later`` has what :meth:`Sheet.flat` returns.
     """
@@ -165,12 +166,12 @@ def worst_corner(
 
 
 def tally_in(ball: Balls, states: np.ndarray) -> np.ndarray:
-    """How often each row led to each of the states in its column of ``states``."""
+    """Return how often each row led to each of the states in its column of ``states``."""
     return np.where(states[:, None] == ball.successors, ball.tallies, 0.0).sum(axis=1)
 
 
 def smallest_of_largest(score: np.ndarray, states: np.ndarray) -> np.ndarray:
-    """In each column the state with the largest score, the lowest of ties."""
+    """Return in each column the state with the largest score, the lowest of ties."""
     return np.where(score == score.max(axis=0), states, np.iinfo(np.int64).max).min(axis=0)
 
 
@@ -184,7 +185,7 @@ def most_of(score: np.ndarray, states: np.ndarray, size: int) -> np.ndarray:
 
 
 def _shared(above: Balls, below: Balls) -> np.ndarray:
-    """Up to three successors seen in both rows, those first whose smaller share of visits is largest; -1 for none."""
+    """Return up to three successors seen in both rows, by decreasing smaller share of visits; -1 for none."""
     theirs, mine = tally_in(above, below.successors), tally_in(below, below.successors)
     return most_of(np.minimum(theirs * below.visits, mine * above.visits), below.successors, _MAX_SHARED)
 
@@ -195,7 +196,7 @@ def _shared(above: Balls, below: Balls) -> np.ndarray:
 class Relations(NamedTuple):
     """The d and the r of one step, for the states that are occupied there, and for "some state not seen yet".
 
-    ``number`` is where each state is in them. States that are not occupied share a number of which nothing is known.
+    ``number`` is the index of each state in them. States that are not occupied share an index with infinite entries.
     """
 
     number: np.ndarray
@@ -203,7 +204,7 @@ class Relations(NamedTuple):
     r: np.ndarray
 
     def box(self, states: np.ndarray, ref: np.ndarray) -> Pairs:
-        """Return between what the policy's values of ``states`` lie, in units of that of ``ref``."""
+        """Return bounds on the policy's values of ``states``, in units of its value of ``ref``."""
         mine, at_ref = self.number[states], self.number[ref]
         low, high = down(1.0 / self.d[at_ref, mine]), self.d[mine, at_ref]
         return np.where(states == ref, exact(1.0), low), np.where(states == ref, exact(1.0), high)
@@ -212,8 +213,8 @@ class Relations(NamedTuple):
 class Side:
     """Rows of a comparison: their balls, and the ends of e^{βr} of their outcomes.
 
-    What is said of successors is said at the first outcome that leads to each; ``first`` tells which these are, and
-    ``tally`` how often a row led there.
+    Entries of a successor are at the first outcome that leads to it, which ``first`` marks; ``tally`` is how often a row led
+    there.
     """
 
     def __init__(self, ball: Balls, gain: Interval) -> None:
@@ -227,11 +228,11 @@ class Side:
         return self.high if side > 0 else self.low
 
     def frequent(self) -> np.ndarray:
-        """Return where each row went most often; the lowest of ties."""
+        """Return the most frequent successor of each row; the lowest of ties."""
         return smallest_of_largest(self.tally, self.to)
 
     def law(self, weights: np.ndarray, relations: Relations, ref: np.ndarray) -> np.ndarray:
-        """Return shares of the successors, tilted by e^{βr} and by what follows; NaN if floats cannot tell. Any would do."""
+        """Return shares of the successors, tilted by e^{βr} and by what follows, or NaN; any shares give a valid bound."""
         mine, at_ref = relations.number[self.to], relations.number[ref]
         d, weights = doubles(relations.d), doubles(weights)
         tilt = np.where(self.to == ref, 1.0, np.sqrt(d[mine, at_ref] / d[at_ref, mine]))
@@ -243,7 +244,7 @@ class Side:
 
 
 def _tried(base: Side, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return successors whose relative value is not known: those seen most often, the lowest of ties; -1 for none."""
+    """Return the most frequent successors whose relative value is not known, the lowest of ties; -1 for none."""
     score = np.where(base.first & (high > low * (1.0 + KNOWN)), base.tally + 1.0, 0.0)
     return most_of(score, base.to, CORNERS)
 
@@ -258,7 +259,7 @@ def _moves(other: Side, base: Side, ref: np.ndarray, theirs: np.ndarray, mine: n
     of_others = np.where(same, theirs[:, None], 0.0).max(axis=0)  # at the base's successors
     left = np.maximum(0.0, mine - of_others)
     spare = left.sum(axis=0)
-    # Of a state the first outcome knows its share, and all outcomes move alike.
+    # The share of a state is at its first outcome, and all outcomes that lead to it are moved alike.
     share = np.where(other.to[:, None] == other.to, theirs, 0.0).sum(axis=1)
     in_base = np.where(same, mine, 0.0).sum(axis=1)
     kept = np.where(share > 0.0, np.minimum(1.0, in_base / share), 1.0)[:, None]
@@ -267,10 +268,10 @@ def _moves(other: Side, base: Side, ref: np.ndarray, theirs: np.ndarray, mine: n
 
 
 class PairCertificate:
-    """The relations between the occupied states of one step, from those of the next; ``rho`` at last has the first one's.
+    """The relations between the occupied states of one step, from those of the next; ``rho`` ends with the first step's.
 
-    ``gains`` and ``apart`` are what they came from: by how much an action may be better than the policy's in each state, and
-    the ratios of the policy's values in pairs of states.
+    ``gains`` and ``apart`` are intermediate results: how many times better than the policy each action may be, and the
+    ratios of the policy's values in pairs of states.
     """
 
     gains: np.ndarray
@@ -284,7 +285,7 @@ class PairCertificate:
         self.rho = exact(np.ones(self.claim.n_states + 1))
 
     def _occupied(self) -> list[np.ndarray]:
-        """Return where the policy, or a deviation that is not ruled out at once, can be at each step."""
+        """Return the states of each step that the policy, or a deviation that is not ruled out at once, can reach."""
         claim, steps, work = self.claim, [np.array([self.claim.first_state])], 0
         for h in range(claim.steps):
             states = steps[-1]
@@ -298,11 +299,11 @@ class PairCertificate:
         return steps[:-1]
 
     def _optimistic(self, h: int, states: np.ndarray) -> np.ndarray:
-        """Return what the absolute bounds say of the actions."""
+        """Return the optimistic bounds of all actions."""
         return self.steps[h].optimistic[0, np.searchsorted(self.claim.reachable[h], states)]
 
     def _first(self, h: int, states: np.ndarray) -> np.ndarray:
-        """Return what the absolute bounds say of actions over the policy."""
+        """Return the ratios of all actions to the policy by absolute bounds."""
         return self.method.over(self._optimistic(h, states), self.steps[h].policy[0, states][:, None])
 
     def go_back(self, h: int) -> None:
@@ -341,7 +342,7 @@ class PairCertificate:
             yield at, [Side(ball, gains[s[at], a[at]]) for ball, (s, a) in zip(balls, pairs, strict=True)]
 
     def _bounds(self, h: int, over: Pairs, under: Pairs, table: np.ndarray, known: np.ndarray) -> np.ndarray:
-        """Return bounds on the values of rows over those of others, not above ``known``."""
+        """Return bounds on the values of the rows ``over`` divided by those of ``under``, at most ``known``."""
         ratios, noise = exact(np.zeros(len(known))), self.claim.noise
         for at, (above, below) in self._sides(h, over, under):
             ratios[at] = self.compare(above, below, table, known[at])
@@ -359,7 +360,7 @@ class PairCertificate:
         return ratios
 
     def compare(self, over: Side, under: Side, table: np.ndarray, known: np.ndarray) -> np.ndarray:
-        """Return bounds on the values of rows over those of others, not above ``known``.
+        """Return bounds on the values of the rows ``over`` divided by those of ``under``, at most ``known``: the lemma.
 
         The base is the row whose future is the policy's: ``under`` for β > 0, ``over`` for β < 0. With z the policy's values
         at the base's successors, the other row's at its successor i is at most the average of table[i, j] z_j under κ(i, ·),
@@ -395,7 +396,7 @@ class PairCertificate:
     def _with_one_label(
         self, over: Side, under: Side, where: np.ndarray, over_is_fine: bool, table: np.ndarray
     ) -> np.ndarray:
-        """Return bounds on the values of rows over those of others where one label decides what both do.
+        """Return bounds as :meth:`compare` for rows whose outcomes one label decides, see "Pairs with common noise".
 
         ``where`` says which outcome of the coarser row goes with each of the finer one, whose ball alone matters: both have
         the same law. With z the policy's values at the base's successors, the ratio is an average of table[n, d] c_N/c_D
@@ -418,7 +419,7 @@ class PairCertificate:
         return np.where(usable, largest_average(fine.ball, ratio, bottoms, tops, ratio.min(axis=0)), exact(math.inf))
 
     def _gains(self, h: int) -> np.ndarray:
-        """Return how many times better than the policy each action may be, its own included; at most 1 if it is not."""
+        """Return how many times better than the policy each action may be, its own included; at most 1: not better."""
         states, sheet, later, method = self.occupied[h], self.steps[h], copy(self.steps[h + 1]), self.method
         later.ratio = self.rho[None]  # the ratios of the gap certificate, with those of this one
         chosen, first = self.claim.actions(h, states), self._first(h, states)
@@ -448,9 +449,9 @@ class PairCertificate:
 
 
 def _closed(table: np.ndarray) -> np.ndarray:
-    """With the worst that a state not seen yet can do, and nothing known of what lies beyond.
+    """Return the table with an index for a state not seen yet, and one with infinite entries for states not occupied.
 
-    Of two states not seen yet nobody knows that they are the same.
+    Two states not seen yet may be different ones, so their entry is the largest of all.
     """
     many = len(table)
     closed = exact(np.full((many + 2, many + 2), math.inf))

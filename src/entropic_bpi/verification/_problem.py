@@ -12,12 +12,12 @@ from entropic_bpi.verification._file import Rejected, a_list, an_array
 from entropic_bpi.verification._intervals import LARGEST_EXPONENT, Interval
 from entropic_bpi.verification._slots import Noise
 
-_BITS = 256  # behind the point, of powers of a discount
+_BITS = 256  # after the binary point, of powers of a discount
 # At how many λ random rewards are learned for the entropic value at risk.
 _DECLARED_LAMS = 256
-# What returns are at most, and rewards that differ differ by at least, so that squares of them are doubles.
+# Limits on the size of returns and on the difference of different rewards, so that squares of them are doubles.
 _LARGEST_RETURN, _SMALLEST_RANGE = 1e150, 1e-150
-# A row may list so many outcomes that other rows of its step list as well, without being called a forgery.
+# The rows of a step may list on average so many slots that other rows list as well; more is a forgery.
 _SHARED_SLOTS = 64
 
 
@@ -43,7 +43,7 @@ class Problem:
         self.first_state = 0 if self.random_start else self.start
         self.steps = self.horizon + self.random_start
         self.reward_law, self.random_rewards = given.reward_law, given.reward_law != "fixed"
-        # What identifies states and actions, where other names are declared.
+        # The identities of states and actions, if other names are declared.
         self.state_labels = self.state_names if given.state_labels is None else given.state_labels
         self.action_labels = self.action_names if given.action_labels is None else given.action_labels
         for kind, size in (("state", self.n_states), ("action", self.n_actions)):
@@ -78,9 +78,10 @@ class Problem:
             raise Rejected("lams must be those that horizon and rewards fix for EVaR of random rewards, otherwise null")
 
     def _check_start_and_risk(self, beta: float | None) -> None:
-        """The start is a state, a list of different ones in order, "fixed" if it is always the same, or null.
+        """Reject a start or a risk of another form.
 
-        The risk is β, or the level α of the entropic value at risk; an exploration has ranges instead.
+        The start is a state, a list of different ones in order, "fixed" if it is always the same, or null. The risk is β, or
+        the level α of the entropic value at risk; an exploration has ranges instead.
         """
         if self.start not in (None, "fixed"):
             states = self.start if isinstance(self.start, list) else [self.start]
@@ -94,13 +95,13 @@ class Problem:
             raise Rejected(f"either beta or alpha must be a number, and the other null; got {beta} and {self.alpha}")
 
     def _per_step(self, name: str, value: Any, *shape: int, least: int | None = None, most: int = 0) -> np.ndarray:
-        """Return a table of all steps together, or of each."""
+        """Return a table for all steps together, or for each step."""
         if len(a_list(name, value)) not in (1, self.horizon):
             raise Rejected(f"{name} must have 1 or horizon = {self.horizon} steps, got {len(value)}")
         return an_array(name, value, (None, *shape), least, most)
 
     def _read_masks(self, given: SimpleNamespace) -> np.ndarray:
-        """Return which actions may be played; ``offered`` masks came with observations."""
+        """Return which actions may be played; ``offered`` masks came with the observations."""
         table = self._per_step("allowed.table", given.table, self.n_states, self.n_actions, least=0, most=1) == 1
         if not table.any(axis=2).all():
             raise Rejected("allowed leaves a state without an action")
@@ -111,10 +112,10 @@ class Problem:
         return table
 
     def _declared_lams(self) -> list[float]:
-        """The λ that anybody must use who learns random rewards for EVaR, so that none was chosen for what was seen.
+        """Return the λ at which random rewards are learned for EVaR; they are fixed, so that none depends on the data.
 
-        From where λ times the range of the return is just below the largest exponent, each is 2^(1/16) times smaller. They
-        are made of operations that every machine rounds alike, and compared exactly.
+        At the largest one, λ times the range of the return is just below the largest exponent; each other is 2^(1/16) times
+        smaller than the one before. All machines round the operations used here alike, so the λ are compared exactly.
         """
         low, high = self.reward_range
         if low == high:
@@ -146,18 +147,18 @@ class Problem:
         self.black_box = self.rewards is None and bool((self.slot_successor == self.n_states).any())
         self.rewards_tell_outcomes = self.black_box and not self.random_rewards  # of one next state
         for layer in self.layers:
-            # What is listed once may serve several rows, but no small file may ask for work without end.
+            # Rows may share slots, but a small file may not cause unlimited work.
             if self.used[layer.start : layer.stop].sum() > _SHARED_SLOTS * len(layer) + n_slots:
                 raise Rejected(f"slots are inconsistent: rows list the same of {n_slots} slots again and again")
 
     @property
     def declared_range(self) -> tuple[float, float]:
-        """Where the rewards of a black box lie."""
+        """The declared range of the rewards of an environment."""
         return float(self.slot_low[0, 0]), float(self.slot_high[0, 0])
 
     @cached_property
     def powers(self) -> list[tuple[Fraction, Fraction]]:
-        """Around what a reward counts at each step, and after the last one: γ^h where returns are discounted."""
+        """Bounds on the weight of a reward at each step, and after the last one: γ^h if returns are discounted."""
         up, down = (self.discount or 1.0).as_integer_ratio()
         below, above = [1 << _BITS], [1 << _BITS]
         for _ in range(self.horizon):
@@ -167,70 +168,70 @@ class Problem:
 
     @cached_property
     def durations(self) -> tuple[Fraction, Fraction]:
-        """Around what a reward of 1 at every step before the horizon adds up to."""
+        """Bounds on the return of a reward of 1 at every step before the horizon."""
         below, above = zip(*self.powers[:-1], strict=True)
         return sum(below, Fraction(0)), sum(above, Fraction(0))
 
     @cached_property
     def tail(self) -> tuple[Fraction, Fraction]:
-        """Between what rewards add up to after the horizon, where discounted returns never end."""
+        """Bounds on what rewards add up to after the horizon, where discounted returns never end."""
         if self.discount is None:
             return Fraction(0), Fraction(0)
         shares, (low, high) = [power / (1 - Fraction(self.discount)) for power in self.powers[-1]], self.reward_range
         return min(Fraction(low) * share for share in shares), max(Fraction(high) * share for share in shares)
 
     def power(self, step: int) -> Interval:
-        """What a reward counts at a step."""
+        """Return the interval of the weight of a reward at a step."""
         least, most = self.powers[step]
         return Interval(Interval.of(least).low, Interval.of(most).high)
 
     @cached_property
     def most(self) -> np.ndarray:
-        """How many different outcomes each row has at most; what is declared of the others does not concern the start."""
+        """The largest number of different outcomes of each row; ``max_successors`` is not about the start."""
         most = self.possible if self.max_successors is None else np.minimum(self.max_successors, self.possible)
         of_start = np.minimum(self.possible, 1) if self.start == "fixed" else self.possible
         return np.where(self.is_start(np.arange(self.n_rows)), of_start, most)
 
     def rows(self, h: int, states: np.ndarray) -> np.ndarray:
-        """The rows of the actions in some states at planned step ``h``, an array (states, actions)."""
+        """Return the rows of the actions in some states at planned step ``h``, an array (states, actions)."""
         if self.random_start and h == 0:
             return np.full((len(states), 1), self.n_rows - 1)
         return self.layer(h).start + states[:, None] * self.n_actions + np.arange(self.n_actions)
 
     def permitted(self, h: int, states: np.ndarray) -> np.ndarray:
-        """Which actions may be played in some states at planned step ``h``, an array (states, actions)."""
+        """Return which actions may be played in some states at planned step ``h``, an array (states, actions)."""
         step = h - self.random_start
         if self.allowed is None or step < 0:
             return np.ones(self.rows(h, states).shape, dtype=bool)
         return self.allowed[step if len(self.allowed) > 1 else 0][states]
 
     def playable(self, h: int, states: np.ndarray) -> np.ndarray:
-        """The rows that somebody may play there. Masks that are found out while playing count as if they allowed all."""
+        """Return the rows that may be played there; masks that come with observations count as if they allowed all."""
         rows = self.rows(h, states)
         return rows.ravel() if self.offered else rows[self.permitted(h, states)]
 
     @cached_property
     def layers(self) -> list[range]:
-        """Rows of one step, or of all where counts are pooled; that of the start by itself."""
+        """The rows of each step, or of all steps if counts are pooled, and by itself the row of a random start."""
         pairs = self.n_states * self.n_actions
         steps = [range(first, first + pairs) for first in range(0, self.n_rows - self.random_start, pairs)]
         return [*steps, range(self.n_rows - 1, self.n_rows)] if self.random_start else steps
 
     def layer(self, h: int) -> range:
-        """The rows of planned step ``h``."""
+        """Return the rows of planned step ``h``."""
         if self.random_start and h == 0:
             return self.layers[-1]
         return self.layers[0 if self.stationary else h - self.random_start]
 
     def slots_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The slots of some rows: for each, where its row is in ``rows``, and its number."""
+        """Return the slots of some rows: for each slot the index of its row in ``rows``, and its own number."""
         used = self.used[rows]
         owner = np.repeat(np.arange(len(rows)), used)
         first = np.repeat(self.begin[rows] - (np.cumsum(used) - used), used)
         return owner, first + np.arange(len(owner))
 
     def is_start(self, row: Any) -> Any:
-        """Whether a row, or each of several, is that of a random start."""
+        """Return whether a row, or each of several, is that of a random start."""
         return self.random_start & (row == self.n_rows - 1)
 
     def state_of(self, row: Any) -> Any:
@@ -243,20 +244,20 @@ class Problem:
         step = "" if self.stationary else f"step {row // (self.n_states * self.n_actions)}, "
         return f"{step}state {self.state_of(row)}, action {row % self.n_actions}"
 
-    def refuse(self, wrong: np.ndarray, rows: np.ndarray, reason: str, *values: np.ndarray) -> None:
-        """Reject the first of ``rows`` that is ``wrong``, with its description and its ``values`` in the ``reason``."""
-        if wrong.any():
-            i = int(np.argmax(wrong))
+    def refuse(self, refused: np.ndarray, rows: np.ndarray, reason: str, *values: np.ndarray) -> None:
+        """Reject the first of ``rows`` that is ``refused``, with its description and its ``values`` in the ``reason``."""
+        if refused.any():
+            i = int(np.argmax(refused))
             raise Rejected(reason.format(self.describe(int(rows[i])), *(value[i] for value in values)))
 
     def rewards_at(self, h: int, states: np.ndarray) -> Any:
-        """Return known rewards at planned step ``h``; None at the artificial step, or where the next state decides."""
+        """Return known rewards at planned step ``h``; None at the artificial step, or if they depend on the next state."""
         step = h - self.random_start
         return None if self.rewards is None or step < 0 else self.rewards[step if len(self.rewards) > 1 else 0][states]
 
     @cached_property
     def reachable(self) -> list[np.ndarray]:
-        """States that can be occupied at each planned step under the declared successors."""
+        """The states that can be occupied at each planned step under the declared successors."""
         steps, everywhere = [np.array([self.first_state])], np.arange(self.n_states)
         for h in range(self.steps - 1):
             if self.successors == "unknown" and not (h == 0 and isinstance(self.start, list)):
@@ -271,6 +272,6 @@ class Problem:
 
     @cached_property
     def reward_range(self) -> tuple[float, float]:
-        """Smallest and largest reward that is declared possible."""
+        """The smallest and the largest reward that is declared possible."""
         low, high = (self.slot_low, self.slot_high) if self.rewards is None else (self.rewards, self.rewards)
         return float(min(low.min(), high.min())), float(max(low.max(), high.max()))

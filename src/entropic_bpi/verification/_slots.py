@@ -1,8 +1,9 @@
-"""What rows may do: known mechanics with unknown noise, and slots, which must be those that the declarations ask for.
+"""The possible outcomes of rows: known mechanics with unknown noise, and slots, which must be those of the declarations.
 
 With noise, every state-action pair has a law; at every visit a label is drawn from it, and labels with the same outcome are
 one class. A ball is a law with a partition of its labels into classes. A visit counts in the ball of its pair, and in each
-other ball of the same law whose classes are unions of classes of the pair: the pair alone decides, never what came out.
+other ball of the same law whose classes are unions of classes of the pair. Which balls these are depends on the pair alone,
+never on the outcome: otherwise Theorem N of the page "Known mechanics, unknown noise" would not hold.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ Tallies = dict[tuple[Ball, frozenset[int]], int]  # of the classes of balls
 
 
 def _is_finer(fine: Ball, coarse: Ball) -> bool:
-    """Whether both have one law, and each class of the first lies in one of the second."""
+    """Return whether both have one law, and each class of the first lies in one of the second."""
     return fine.law == coarse.law and all(any(mine <= theirs for theirs in coarse.classes) for mine in fine.classes)
 
 
 class Noise:
-    """The mechanics as the file states them.
+    """The declared mechanics.
 
     ``slot_of`` has, for each pair and each label of its law, the number of the slot that the label leads to, and ``balls``
     the ball of each pair.
@@ -77,18 +78,18 @@ class Noise:
 
     @cached_property
     def _coupled(self) -> tuple[np.ndarray, np.ndarray]:
-        """The number of each pair's ball, and for two balls whether the first one's class tells the second one's."""
+        """The number of each pair's ball, and for two balls whether the class of the first determines that of the second."""
         number = {ball: i for i, ball in enumerate(self.different)}
         tells = [[len(b.classes) == 1 or _is_finer(a, b) for b in self.different] for a in self.different]
         return np.array([number[ball] for ball in self.balls]), np.array(tells)
 
     def is_coupled(self, fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
-        """Whether one label decides what both of two pairs do, and the first one's outcome tells the second one's."""
+        """Return whether one label decides the outcomes of both of two pairs, and the first one determines the second."""
         number, tells = self._coupled
         return tells[number[fine], number[coarse]]
 
     def counterparts(self, fine: np.ndarray, coarse: np.ndarray, size: int) -> np.ndarray:
-        """Where the slots 0 to ``size`` of some pairs are among the slots of others, an array (size, pairs).
+        """Return the slots of ``coarse`` pairs that contain the slots 0 to ``size`` of ``fine`` ones, (size, pairs).
 
         A pair with fewer slots has its first one again.
         """
@@ -97,14 +98,14 @@ class Noise:
 
     @cached_property
     def _tables(self) -> tuple[np.ndarray, np.ndarray]:
-        """The slot of each label, 0 behind the last, and the first label of each slot, that of slot 0 behind the last."""
+        """The slot of each label, filled up with 0, and the first label of each slot, filled up with that of slot 0."""
         every = range(1 + max(map(max, self.slot_of)))
         slot_of = [slots + [0] * (max(self.sizes) - len(slots)) for slots in self.slot_of]
         label_of = [[slots.index(slot if slot in slots else 0) for slot in every] for slots in self.slot_of]
         return np.array(slot_of), np.array(label_of)
 
     def check_outcomes(self, problem: Problem) -> None:
-        """Whether different slots of a pair can be told apart by what is seen."""
+        """Reject different slots of a pair that cannot be distinguished by next state and reward."""
         owner, slots = problem.slots_of(np.arange(len(self.balls)))
         low, high = (table[:, slots] for table in (problem.slot_low, problem.slot_high))
         paid = np.where((low == high).all(axis=0), low[0], np.nan) if len(low) == 1 else np.full(len(slots), np.nan)
@@ -143,27 +144,27 @@ class Noise:
                 for mine, theirs in product(fine.classes, coarse.classes):
                     counts[coarse, theirs] += played[fine, mine] if mine <= theirs else 0
         if self.observed:
-            counts = self._told(claim, counts)
+            counts = self._observed(claim, counts)
         times = np.zeros_like(own)
         for at, ball, labels in found:
-            # A pair that can do one thing has nothing to learn: its own visits alone count, as where no noise is declared.
+            # A pair with one possible outcome has nothing to learn: only its own visits count, as without noise.
             times[at] = counts[ball, labels] if len(ball.classes) > 1 else own[at]
         known = np.where((own > 0) & claim.black_box, -1, slots)
         return claim.used[pairs], claim.slot_successor[slots], known, times, low, high
 
-    def _told(self, claim: Claim, shown: Tallies) -> Tallies:
-        """Return the counts of each ball by the labels that were observed; ``shown`` are those that outcomes alone tell."""
+    def _observed(self, claim: Claim, inferred: Tallies) -> Tallies:
+        """Return the counts of each ball by the observed labels; ``inferred`` are those by the outcomes alone."""
         drawn, visits = np.split(claim.drawn, np.cumsum(self.sizes)[:-1]), claim.seen.between(0, len(self.balls))
         for law, labels in enumerate(drawn):
             if labels.sum() != visits.times[self.law[visits.rows] == law].sum():
                 raise Rejected(f"counts.labels of law {law} are not as many as the visits of its states and actions")
-        told = {(ball, each): int(drawn[ball.law][list(each)].sum()) for ball, each in shown}
-        if any(told[each] < times for each, times in shown.items()):
+        counts = {(ball, each): int(drawn[ball.law][list(each)].sum()) for ball, each in inferred}
+        if any(counts[each] < times for each, times in inferred.items()):
             raise Rejected("counts.labels do not explain the outcomes that were seen")
-        return told
+        return counts
 
     def _explaining(self, claim: Claim, row: int, y: int, least: float, most: float) -> int:
-        """Return which of its slots explains what was seen of a pair."""
+        """Return the slot of a pair that explains an observed outcome."""
         same = SAME_REWARD * (claim.reward_range[1] - claim.reward_range[0])
         for at in range(claim.used[row]):
             slot = claim.begin[row] + at
@@ -178,6 +179,7 @@ class Noise:
 
 
 def check_slots(problem: Problem) -> None:
+    """Reject slots that are not those of the declarations."""
     if problem.noise is not None:
         problem.noise.check_outcomes(problem)
     if problem.black_box:
@@ -192,7 +194,7 @@ def check_slots(problem: Problem) -> None:
 
 
 def _check_rows(problem: Problem, rows: np.ndarray) -> None:
-    """Whether what these rows may do is as declared."""
+    """Reject rows whose possible outcomes are not the declared ones."""
     n, used, unknown = problem.n_states, problem.used[rows], problem.successors == "unknown"
     owner, slots = problem.slots_of(rows)
     declared = problem.slot_successor[slots]
@@ -206,18 +208,18 @@ def _check_rows(problem: Problem, rows: np.ndarray) -> None:
     if problem.is_start(rows[-1]) and isinstance(problem.start, list):
         sound = np.array([declared.tolist() == problem.start and problem.possible[-1] == len(problem.start)])
     if problem.is_start(rows[-1]):
-        # It pays nothing, which is written as the smallest reward.
+        # The reward of the start is 0, which is written as the smallest reward.
         sound &= bool(np.all(problem.slot_low[:, slots] == problem.reward_range[0]))
     problem.refuse(~sound, rows, "slots are inconsistent: {} does not list the declared successors")
 
 
 def _check_black_box(problem: Problem) -> None:
-    """Whether nothing is declared but sizes, one range of rewards and successors: everything else follows from these.
+    """Reject slots of an environment that do not follow from its sizes, its range of rewards and its successors.
 
-    Two slots serve all rows: anything not seen yet, and the end that stays the end and pays nothing. Then come the declared
-    first states or, if there are none, one not seen yet; they pay nothing either, written as the smallest reward. Behind
-    them are the declared successors, row by row in order, each with the whole range of rewards, and as often as several are
-    possible; where counts are not pooled, all steps share them.
+    Two slots serve all rows: anything not seen yet, and the end, which stays the end with reward 0. Then come the declared
+    first states or, if there are none, one not seen yet; their reward is also 0, written as the smallest reward. After them
+    come the declared successors, row by row in order, each with the whole range of rewards, and several times if several
+    rewards are possible; if counts are not pooled, all steps share them.
     """
     end, (low, high), given = problem.n_states - 1, problem.declared_range, isinstance(problem.start, list)
     if not low <= high:
@@ -244,7 +246,7 @@ def _check_black_box(problem: Problem) -> None:
     if sound:
         stated, expected = np.concatenate([problem.slot_low, problem.slot_high]), np.tile([[low], [high]], behind)
         expected[:, 1], expected[:, 2:head] = 0.0, min(low, 0.0)
-        if problem.known_reward or problem.noise is not None:  # which may know the reward of an outcome
+        if problem.known_reward or problem.noise is not None:  # the reward of an outcome may be known
             _check_known_rewards(problem, stated[:, head:], problem.slot_successor[head:])
             known = bool(problem.known_reward) | (stated[0, head:] == stated[1, head:])
             expected[:, head:] = np.where(known, stated[:, head:], expected[:, head:])
@@ -255,7 +257,7 @@ def _check_black_box(problem: Problem) -> None:
 
 
 def _check_known_rewards(problem: Problem, paid: np.ndarray, to: np.ndarray) -> None:
-    """Whether each declared successor but the end, or each state and action, has its reward, and no other is possible.
+    """Reject known rewards unless each declared successor but the end, or each state and action, has exactly one.
 
     Where successors are unknown, each state and action has a slot of its own for anything that may follow.
     """
@@ -273,7 +275,7 @@ def _check_known_rewards(problem: Problem, paid: np.ndarray, to: np.ndarray) -> 
 
 
 def check_names(problem: Problem) -> None:
-    """Whether the states and actions of an environment are named after its observations and actions."""
+    """Reject names of states and actions that are not those of an environment's observations and actions."""
     *observations, last = problem.state_labels
     named = _in_order(observations) if problem.max_states is None else _found_in_order(observations)
     if last != "end" or not named or not _in_order(problem.action_labels):
@@ -289,20 +291,20 @@ def _possible(problem: Problem) -> np.ndarray:
         return np.full(len(rows), problem.n_states + more)
     owner, slots = problem.slots_of(rows)
     following = problem.slot_successor[slots]
-    wrong = following > end
+    unordered = following > end
     # A next state with random rewards is listed once, whatever these are.
-    wrong[1:] |= (owner[1:] == owner[:-1]) & (following[1:] < following[:-1] + problem.random_rewards)
-    return np.where(np.bincount(owner, wrong, len(rows)) > 0, 0, problem.used[rows])
+    unordered[1:] |= (owner[1:] == owner[:-1]) & (following[1:] < following[:-1] + problem.random_rewards)
+    return np.where(np.bincount(owner, unordered, len(rows)) > 0, 0, problem.used[rows])
 
 
 def _found_in_order(names: list[str]) -> bool:
-    """Whether these are observations of any kind as they were found, and after them numbers for those that were not."""
+    """Return whether these are names of observations as they were found, and then numbers for those not found yet."""
     found = [name for name in names if not name.startswith("#")]
     return names == found + [f"#{i}" for i in range(len(found), len(names))] and "".join(found).isprintable()
 
 
 def _in_order(names: list[str]) -> bool:
-    """Whether these are the elements of a finite space in order: one text, some of whose numbers run through ranges."""
+    """Return whether these are the elements of a finite space in order: one text in which some numbers run over ranges."""
     if not names or not all(name.isprintable() for name in names):
         return False
     first, last = (re.split("(-?[0-9]{1,15})", name) for name in (names[0], names[-1]))

@@ -5,8 +5,9 @@ For possible values :math:`f` on a finite set, an empirical distribution :math:`
 
 .. math:: \max\{q f : \mathrm{KL}(\hat p, q)\le x\} = \min_{\nu\ge M}\ \nu - \exp\Big(\sum_i \hat p_i\log(\nu-f_i) - x\Big).
 
-By Jensen's inequality **every** :math:`\nu` gives a valid bound, so a solver that stops early is conservative, never
-wrong. With :math:`D = M-\min_{\hat p>0} f`, :math:`d=(M-f)/D` and :math:`\nu = M + Dw` the bound reads
+By Jensen's inequality **every** :math:`\nu` gives a valid bound (page "The KL method", "The inner problem"), so a solver
+that stops early is conservative, never wrong. With :math:`D = M-\min_{\hat p>0} f`, :math:`d=(M-f)/D` and
+:math:`\nu = M + Dw` the bound reads
 
 .. math:: M - D\,w\,\operatorname{expm1}\Big(\sum \hat p\,\operatorname{log1p}(d/w) - x\Big),
 
@@ -27,23 +28,23 @@ import numpy as np
 from entropic_bpi.compile.decorators import compiled
 from entropic_bpi.types import Integers, Reals
 
-# Past this radius the ball is the whole simplex for all that doubles can tell.
+# From this radius on, the ball is the whole simplex up to the precision of doubles.
 WHOLE_SIMPLEX = 60.0
 # |sqrt(F/x) - 1| at which to stop: the bound's error is of second order in it, below 1e-5 of the interval.
 TOLERANCE = 6e-3
 MAX_ITERATIONS = 60
 SMALLEST_W = 1e-130
-# Rounding, always taken on the safe side: of each term of a sum of logarithms, and of a value, relative.
+# Relative rounding errors, always taken on the safe side: of each term of a sum of logarithms, and of a value.
 TERM_ROUNDING = 2.3e-16
 VALUE_ROUNDING = 1e-15
-# Rows with at most so many possible values may have boxes. What the optimum may violate one by, and be inside.
+# Rows with at most so many possible values may have boxes. An optimum that violates a box by at most this is inside.
 MOST_LABELS = 4
 INSIDE = 1e-12
 
 
 @compiled
 def _start(p: Reals, d: Reals, size: int, x: float, top: float, mean: float) -> float:
-    """A first w: the small-radius expansion, or where that is small the larger of it and the small-w asymptote."""
+    """Return a first w: the small-radius expansion or, if that is small, the larger of it and the small-w asymptote."""
     second, third = top * mean * mean, top * mean * mean * mean
     nearest = np.inf
     for i in range(size):
@@ -68,9 +69,9 @@ def _start(p: Reals, d: Reals, size: int, x: float, top: float, mean: float) -> 
 def _depth(
     p: Reals, d: Reals, size: int, x: float, top: float, mean: float, tolerance: float, guess: float
 ) -> tuple[float, float]:
-    """How far below the top the extreme mean is, in units of D: the maximum of w expm1(Σ p log1p(d/w) - x); and that w.
+    """Return how far below the top the extreme mean is, in units of D: the largest w expm1(Σ p log1p(d/w) - x); and that w.
 
-    ``p`` and ``d`` list the seen values below the top; ``top`` is the mass at the top. Any w gives a depth that is safe.
+    ``p`` and ``d`` list the seen values below the top; ``top`` is the mass at the top. Any w gives a valid depth.
     """
     if top == 0.0:
         logs = inverse = 0.0
@@ -90,7 +91,7 @@ def _depth(
             raised = 1.0 + ratio
             remainder = 1.0 / raised
             share = ratio * remainder
-            # log1p(ratio), faster than the library's: the second term is what 1 + ratio has lost
+            # log1p(ratio), faster than the library's: the second term corrects the rounding of 1 + ratio
             logs += p[i] * (math.log(raised) + (ratio - (raised - 1.0)) * remainder)
             loss += p[i] * share
             rest += p[i] * remainder
@@ -123,7 +124,7 @@ def _depth(
 def kl_extreme(
     tally: Integers, f: Reals, size: int, n: int, x: float, sign: float, tolerance: float, scratch: Reals
 ) -> float:
-    """Bound on the largest (``sign`` 1) or smallest (``sign`` -1) mean of ``f`` over the ball; never too tight.
+    """Return a bound on the largest (``sign`` 1) or smallest (-1) mean of ``f`` over the ball; it is never too tight.
 
     If a value is not finite, neither is the bound: it is infinite, on the safe side.
 
@@ -144,10 +145,10 @@ def kl_extreme(
 def kl_extremum(
     tally: Integers, f: Reals, size: int, n: float, x: float, sign: float, tolerance: float, work: Reals, guess: float
 ) -> tuple[float, float, float]:
-    """The bound of :func:`kl_extreme`, the ν that gives it, and its w, which is a good ``guess`` for similar values.
+    """Return the bound of :func:`kl_extreme`, the ν that gives it, and its w, a good ``guess`` for similar values.
 
-    ν is infinite where the bound is the mean, or where it says nothing. With ``sign`` -1 it belongs to ``-f``. Underflow is
-    safe: it lowers the depths, and with them what is subtracted from the largest value.
+    ν is infinite if the bound is the mean, or trivial. With ``sign`` -1 it belongs to ``-f``. Underflow is safe: it lowers
+    the depths, and with them what is subtracted from the largest value.
     """  # fmt: skip
     top_value, seen_low, total, sum_of_all = -np.inf, np.inf, 0.0, 0.0
     for i in range(size):
@@ -157,7 +158,7 @@ def kl_extremum(
         if tally[i] > 0:
             seen_low = min(seen_low, g)
             total += tally[i] * g
-    if not abs(sum_of_all) < np.inf:  # max and min pass over a NaN in silence
+    if not abs(sum_of_all) < np.inf:  # max and min ignore a NaN
         return sign * np.inf, np.inf, 0.0
     width = top_value - seen_low
     if n == 0 or size == 1 or not x < WHOLE_SIMPLEX or not width > 0.0:
@@ -185,9 +186,9 @@ def kl_extremum(
 
 @compiled
 def _box_extreme(f: Reals, size: int, box: Reals, sign: float, scratch: Reals) -> float:
-    """Bound on the largest mean of ``sign * f`` over the box alone, and its q in ``scratch[6]``.
+    """Return a bound on the largest mean of ``sign * f`` over the box alone, and write its q to ``scratch[6]``.
 
-    For every ν it is at most ν + Σ max((f - ν) high, (f - ν) low); the smallest of these is at one of the values.
+    For every ν the mean is at most ν + Σ max((f - ν) high, (f - ν) low), which is smallest at one of the values.
     """
     best, low, high = np.inf, box[0], box[1]
     for i in range(size):
@@ -211,10 +212,10 @@ def _box_extreme(f: Reals, size: int, box: Reals, sign: float, scratch: Reals) -
 def _dual_extreme(
     tally: Integers, f: Reals, size: int, n: int, x: float, box: Reals, sign: float, tolerance: float, scratch: Reals
 ) -> float:
-    """Bound on the largest mean of ``sign * f`` over ball and box, by a good μ, and its q in ``scratch[6]``.
+    """Return a bound on the largest mean of ``sign * f`` over ball and box, by a good μ, and write its q to ``scratch[6]``.
 
-    The optimum of the ball is computed again with the probability that violates the box most fixed at its end there, until
-    none does. Then μ is what makes these ends optimal. Only the last line matters for safety: it holds for any μ.
+    The probability that violates the box most is fixed at its end there, and the optimum of the others computed again, until
+    none violates it. Then μ makes these ends optimal. The bound holds for any μ (page "Boxes", "Ball and box").
     """
     low, high, q, g, seen, values = box[0], box[1], scratch[6], scratch[7], scratch[8], scratch[9]
     fixed = raised = 0
@@ -277,10 +278,10 @@ def _dual_extreme(
 def boxed_extreme(
     tally: Integers, f: Reals, size: int, n: int, x: float, box: Reals, sign: float, tolerance: float, scratch: Reals
 ) -> float:
-    """Bound like :func:`kl_extreme` over the part of the ball where the probabilities lie in ``box`` ``(2, ..)``.
+    """Return the bound of :func:`kl_extreme` over the part of the ball where the probabilities lie in ``box`` ``(2, ..)``.
 
-    Of two possible values the box is taken to be inside the ball, which makes it exact. ``scratch`` ``(10, ..)`` has the
-    q that about attains the bound in its row 6; rows 2 to 5 are left alone.
+    With two possible values the box is assumed to lie inside the ball, so the bound of the box is exact. Row 6 of
+    ``scratch`` ``(10, ..)`` becomes a q that about attains the bound; rows 2 to 5 are not changed.
     """
     total = 0.0
     for i in range(size):

@@ -1,22 +1,23 @@
 r"""Boxes: the gap certificate on parts of the balls, for laws that are used in many places.
 
-The gap certificate lets a pooled row have another law at every place where it is used, and two rows that share a law of
-declared noise have two. Here the balls are cut: an inner node of a binary tree has a law :math:`g`, an event :math:`B` of it
+The gap certificate allows a pooled row a different law at every step, and two rows that share a law of declared noise a
+different law each. Here the balls are cut: an inner node of a binary tree has a law :math:`g`, an event :math:`B` of it
 and a number :math:`b`; its children are the laws with :math:`q_g(B)\le b` and those with :math:`q_g(B)\ge b`. **If in every
 leaf the gap certificate is at most ε for one and the same candidate, the candidate is ε-optimal on the event**: the true
 laws are in some leaf, and there the certificate holds for every choice of kernels from its sets. Tree and cuts may depend on
 all data, for on the event nothing is random. A leaf that holds no laws of the balls is dropped; for that a *lower* bound of
-KL over the box must exceed the radius. Other candidates in other leaves would prove nothing: nobody knows the true leaf.
+KL over the box must exceed the radius. Different candidates in different leaves would prove nothing, because the true leaf
+is unknown. The proof is on the page "Boxes".
 
-**Laws.** Of a pooled row the law is that of its next state. Rows with declared noise share the laws of the noise; the slots
-of a row are then events, that is, sets of labels. Between what the probability of each event of a law lies is kept in one
-table by sets of labels, from the balls of all rows that use the law and from the cuts, and closed under sums of disjoint
-events. Laws of at most four labels are cut, so a table has 16 entries.
+**Laws.** The law of a pooled row is that of its next state. Rows with declared noise share the laws of the noise; the slots
+of a row are then events, that is, sets of labels. One table has bounds on the probability of each event of a law. They come
+from the balls of all rows that use the law and from the cuts, and are closed under sums of disjoint events. Laws of at most
+four labels are cut, so a table has 16 entries.
 
 **Search.** Depth first, the easier half first, at most ``MOST_LEAVES`` leaves. The law and the event to cut have the largest
 width times derivative of the two values that the certificate compares, at the centre of the leaf. The search ends early
-where it cannot succeed: the candidate is not ε-optimal at the centre of a leaf; the gap falls too slowly; or the leaves that
-are closed so far are too small for the rest.
+if it cannot succeed: the candidate is not ε-optimal at the centre of a leaf; the gap falls too slowly; or the closed leaves
+are so small that too many would be needed.
 """
 
 import math
@@ -36,7 +37,7 @@ from entropic_bpi.types import EMPTY, RATIO, Cut, Integers, Reals
 MOST_LEAVES = 50
 # Tried again when the episodes have grown by this factor.
 BOX_GROWTH = 1.1
-# A gap more times too large is not tried. How many times more leaves than allowed the first ones may promise.
+# Boxes are not tried if the gap is more times larger than ε. The first leaves may predict this many times the allowed ones.
 MOST_EXCESS, PROMISE = 8.0, 2.0
 EVENTS = 1 << MOST_LABELS
 _ROUNDING = 1e-15
@@ -62,7 +63,7 @@ class Laws(NamedTuple):
 
 
 def no_boxes(rows: int) -> Reals:
-    """The intervals of rows that are not cut: the upper end is 2."""
+    """Return the intervals of rows that are not cut, whose upper end is 2."""
     return np.full((rows, 2, MOST_LABELS), 2.0)
 
 
@@ -90,12 +91,12 @@ def laws_of(problem: Problem) -> Laws:
     return Laws(rows, each, labels, each, rows, slots.successor[np.minimum(at, len(slots.successor) - 1)])
 
 
-# -- tables of what the probability of each event of each law lies between, (laws, 16, 2) ----------------------------
+# -- tables of bounds on the probability of each event of each law, (laws, 16, 2) ------------------------------------
 
 
 @compiled
 def _close(table: Reals) -> bool:
-    """Use that probabilities of disjoint events add up; whether they certainly cannot."""
+    """Improve a table by sums of disjoint events; return whether certainly no law fits."""
     empty = False
     for _ in range(2):
         for a in range(1, EVENTS):
@@ -112,12 +113,12 @@ def _close(table: Reals) -> bool:
 
 
 def _whole(inputs: Inputs, laws: Laws) -> Reals:
-    """The table of all balls, rounded outwards."""
+    """Return the table of all balls, rounded outwards."""
     table = np.zeros((len(laws.number), EVENTS, 2))
     table[:, :, 1] = 1.0
     full = np.bitwise_or.reduce(laws.labels, axis=1)
     table[laws.law, full, 0], table[laws.law, 0, 1] = 1.0, 0.0
-    for label in 1 << np.arange(MOST_LABELS):  # what is no label does not happen
+    for label in 1 << np.arange(MOST_LABELS):  # numbers without a label have probability 0
         table[laws.law[full & label == 0], label, 1] = 0.0
     for i in laws.one_of.tolist():
         own, (tally, size, n, x) = table[laws.law[i]], ball_of(inputs, laws.rows[i])
@@ -131,7 +132,7 @@ def _whole(inputs: Inputs, laws: Laws) -> Reals:
 
 
 def _intervals(rows: int, laws: Laws, table: Reals, cut: np.ndarray) -> Reals:
-    """The boxes ``(rows, 2, 4)`` of all rows whose law is cut."""
+    """Return the boxes ``(rows, 2, 4)`` of all rows whose law is cut."""
     interval, chosen = no_boxes(rows), cut[laws.law]
     own = table[laws.law[chosen, None], laws.labels[chosen]]
     interval[laws.rows[chosen]] = np.clip(own, 0.0, 1.0).transpose(0, 2, 1)
@@ -139,7 +140,7 @@ def _intervals(rows: int, laws: Laws, table: Reals, cut: np.ndarray) -> Reals:
 
 
 def _is_empty(inputs: Inputs, laws: Laws, g: int, table: Reals) -> bool:
-    """Whether a leaf whose law ``g`` was cut certainly holds none; its table is closed first."""
+    """Return whether a leaf whose law ``g`` was cut certainly holds no law; its table is closed first."""
     if _close(table[g]):
         return True
     for i in laws.one_of[laws.law[laws.one_of] == g].tolist():
@@ -152,7 +153,7 @@ def _is_empty(inputs: Inputs, laws: Laws, g: int, table: Reals) -> bool:
 
 @compiled
 def least_divergence(tally: Integers, n: int, low: Reals, high: Reals, size: int) -> float:
-    """A number below KL(tally / n, q) for every q of the box.
+    """Return a number below KL(tally / n, q) for every q of the box ("Empty leaves" on the page "Boxes").
 
     For every λ ≥ 0, Σ p log(p/q) + λ(Σ q - 1) is smallest over the box at q = p/λ, cut off at its ends; the best λ makes
     these q add up to 1.
@@ -178,16 +179,16 @@ def least_divergence(tally: Integers, n: int, low: Reals, high: Reals, size: int
     return best
 
 
-# -- where to cut: nothing is claimed from it ------------------------------------------------------------------------
+# -- where to cut: no claim depends on it ----------------------------------------------------------------------------
 
 
 @allocating
 def _look(inputs: Inputs, optimism: Optimism, plan: Candidate, laws: Laws, table: Reals) -> tuple[float, Reals]:
-    """The gap of the candidate at the centre of a leaf, and what cutting each event ``(laws, 16)`` there may bring.
+    """Return the candidate's gap at the centre of a leaf, and a score ``(laws, 16)`` of each event for the next cut.
 
-    Rows have their empirical law, or the centre of what is left of it. Three values are carried: of the candidate; of who
-    switches from it where the plan says and goes on greedily; and the largest. The derivatives of the first two by each
-    probability are weighed by its width.
+    Rows have their empirical law, or the centre of its box. Three values are computed: that of the candidate; that of the
+    policy which switches from it where the plan says and goes on greedily; and the largest. A score is the width of an event
+    times the derivatives of the first two values by its probability.
     """
     frame, rules, arrays, _ = inputs
     law, slope, scores = np.zeros(arrays.tally.size), np.zeros((2, arrays.tally.size)), np.zeros((len(table), EVENTS))
@@ -258,7 +259,7 @@ def _look(inputs: Inputs, optimism: Optimism, plan: Candidate, laws: Laws, table
 
 
 class Leaf(NamedTuple):
-    """A part of the balls: the table of every law, which laws are cut, and what the plan says of it."""
+    """A part of the balls: the table of every law, which laws are cut, and the results of its plan."""
 
     table: Reals
     cut: np.ndarray
@@ -269,7 +270,7 @@ class Leaf(NamedTuple):
 
 
 def _promise(whole: float, gap: float, eps: float, depth: int) -> float:
-    """How many leaves there would be if the gap went on to fall as it did from that of the whole by ``depth`` cuts."""
+    """Return how many leaves are predicted if the gap falls at every cut as it did in the first ``depth`` cuts."""
     if depth < 2:
         return 1.0
     fall = math.log(whole / gap) if 0.0 < gap < whole < math.inf else 0.0
@@ -282,9 +283,9 @@ class Search:
     Parameters
     ----------
     inputs : Inputs
-        Of plans without boxes.
+        The inputs of plans without boxes.
     laws : Laws
-        Those that may be cut.
+        The laws that may be cut.
     planned : (Optimism, Candidate)
         Where ``bound`` leaves its plan.
     """
@@ -307,14 +308,14 @@ class Search:
                 closed, volume, worst = closed + 1, volume + 0.5**leaf.depth, max(worst, leaf.gap)
                 self.nodes[name] = EMPTY if leaf.gap == -np.inf else RATIO
                 continue
-            # How many leaves there would be if all were as large as the closed ones, or if all cuts did what the first did.
+            # The predicted number of leaves, if all were as large as the closed ones, or all cuts as good as the first ones.
             promised = closed / volume if closed else _promise(first.gap, leaf.gap, eps, leaf.depth)
             if not promised <= PROMISE * most or closed + len(stack) + 2 > most:
                 return None
             halves = self._cut(name, leaf, eps)
             if halves is None:
                 return None
-            # The easier half comes first: if already that needs too many leaves, the rest need not be tried.
+            # The easier half comes first: if it needs too many leaves, the other one need not be tried.
             stack += sorted(halves, key=lambda half: -half[1].gap)
         return tuple(self._in_order(1)), worst
 
@@ -330,7 +331,7 @@ class Search:
         gap, scores = _look(self.inputs, optimism, plan, self.laws, leaf.table)
         if not gap <= eps:
             return None
-        # The first of those that are equal up to rounding, as an event and its complement always are.
+        # The first of those with equal scores up to rounding, as an event and its complement have.
         g, event = divmod(int(np.argmax(scores >= (1.0 - 1e-9) * scores.max())), EVENTS)
         low, high = leaf.table[g, event]
         at = float(low + (high - low) / 2)

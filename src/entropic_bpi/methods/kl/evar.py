@@ -2,7 +2,7 @@ r"""Entropic value at risk from bounds at single risk parameters: the event of `
 
 Let :math:`c=\log(1/\alpha)`, measure returns from the smallest one that is possible, so that they lie between 0 and
 :math:`R`, and write :math:`h(\lambda)=V^\star_{-\lambda}-c/\lambda`, whose supremum is the largest EVaR of all policies.
-:math:`V^\star_{-\lambda}` falls and :math:`\lambda V^\star_{-\lambda}` grows with :math:`\lambda`.
+:math:`V^\star_{-\lambda}` decreases and :math:`\lambda V^\star_{-\lambda}` increases with :math:`\lambda`.
 
 **Cells.** Cut :math:`(c/R,\infty)` into cells :math:`(b_{j-1},b_j]` with one :math:`\lambda_j` in each, and let
 :math:`\bar u_j\ge V^\star_{-\lambda_j}`, :math:`l_j\le V^\pi_{-\lambda_j}`,
@@ -23,17 +23,17 @@ policy has. If :math:`\lambda\le\lambda_j`, then :math:`h(\lambda)\le\frac{\lamb
 :math:`\lambda V^\star_{-\lambda}\le\lambda_jV^\star_{-\lambda_j}`. If :math:`\lambda>\lambda_j`, then
 :math:`h(\lambda)\le V^\star_{-\lambda_j}-c/b_j`. Both are at most :math:`U_j`, and :math:`\mathrm{EVaR}_\alpha(\pi)` is at
 least :math:`L` and at least :math:`V^\pi_{-\lambda_j}-c/\lambda_j`; subtract. So a cell costs its relative width times the
-smaller of :math:`\bar h` and :math:`c/\lambda`, and nothing statistical. (Of returns that are not measured from the
-smallest one it is false.)
+smaller of :math:`\bar h` and :math:`c/\lambda`, and nothing statistical. (It is false for returns that are not measured
+from the smallest one.)
 
 **Where cells meet.** As a function of its end :math:`b` the bound of a cell is :math:`P-c/b` upwards and
 :math:`Q+\lambda\bar h/b` downwards, with :math:`P=\min(g+c/\lambda,\bar u-L)` and :math:`Q=\min(g-\bar h,-L)`: neighbours
-meet where the two are equal. Cells begin coarse, and the worst one is halved until the bound is small enough, or no smaller
-for it.
+meet where the two are equal. The first cells are coarse, and the worst one is halved until the bound is small enough, or
+until halving hardly lowers it.
 
 **Play.** At the λ with the largest optimistic :math:`h`, as ``method="kl"`` plays for β = -λ. Its candidate is tested once
 its own gap is small enough; where the test fails, what is played next is the challenger of the candidate there and, in turn,
-the policy at the λ that leads, until its value is known to ε: then every λ that promises less passes.
+the policy at the leading λ, until its value is known to ε: then the test passes at every λ with a smaller upper bound.
 """
 
 from __future__ import annotations
@@ -63,21 +63,21 @@ from entropic_bpi.types import RATIO, Behaviour, Bounds, Cell, Claim, Plan
 CELL_SHARE = 1 / 16
 # A certificate has at most so many cells.
 MOST_NODES = 96
-# λ that are candidates for play: this many from the start, and so many where tests have failed.
+# Numbers of λ that are candidates for play: those from the start, and those where tests have failed.
 PLAYED, ADDED = 12, 8
-# The largest λ is this times c/ε, and when what lies beyond still matters that much farther.
+# The largest λ is this times c/ε; if larger λ still matter, this times the largest one so far is added.
 FARTHER = 4.0
 # After this growth of the episodes a candidate is tested even if it is not expected to pass.
 TEST_GROWTH = 1.1
 ULPS = 1e-15
-# Bytes of methods at single λ that are kept, each with so many numbers for a step and state, besides those of the actions.
+# Bytes for the methods at single λ that are kept; each has so many numbers for a step and state, and one for each action.
 _KEPT, _COLUMNS = 2**28, 12
-# What of the largest exponent is used, so that rounding does not exceed it.
+# The share of the largest exponent that is used, so that rounding does not exceed it.
 _INSIDE = 1 - 1e-12
 
 
 class Node(NamedTuple):
-    """Bounds at one λ, of returns measured from the smallest: of the policy, of the best value, and of their gap."""
+    """Bounds at one λ, for returns measured from the smallest: on the policy's value, the best value and the gap."""
 
     lam: float
     lower: float
@@ -87,7 +87,7 @@ class Node(NamedTuple):
 
 
 class Tail:
-    """The bound of the module's docstring, for given nodes; rounded outwards.
+    """The bounds of the module's docstring for given nodes, rounded outwards.
 
     Parameters
     ----------
@@ -106,24 +106,24 @@ class Tail:
         return self.c / node.lam
 
     def attained(self, node: Node) -> float:
-        """A lower bound of the policy's own EVaR."""
+        """Return the lower bound on the policy's EVaR from one node."""
         return node.lower - self._share(node) * (1 + 4 * ULPS)
 
     def height(self, node: Node) -> float:
-        """An upper bound of h, at least 0."""
+        """Return an upper bound on h, at least 0."""
         return max(0.0, node.upper - self._share(node) + 4 * ULPS * (abs(node.upper) + self._share(node)))
 
     def own(self, node: Node) -> float:
-        """What a cell without width would cost."""
+        """Return the gap of a cell of width 0."""
         return min(node.gap, self.height(node) - self.lower)
 
     def _meeting(self, below: Node, above: Node) -> float:
-        """Where the cells of two neighbours had best meet; the bound holds wherever they do."""
+        """Return the best point for the cells of two neighbours to meet; the bounds hold for any point."""
         height = self.height(above)
         upwards = min(below.gap + self._share(below), below.upper - self.lower)
         downwards = min(above.gap - height, -self.lower)
-        where = (self.c + above.lam * height) / max(upwards - downwards, 1e-300)
-        return min(max(where, below.lam), above.lam)
+        end = (self.c + above.lam * height) / max(upwards - downwards, 1e-300)
+        return min(max(end, below.lam), above.lam)
 
     @cached_property
     def cells(self) -> list[tuple[Node, float, float]]:
@@ -132,32 +132,32 @@ class Tail:
         return list(zip(self.nodes, [self.first, *ends[:-1]], ends, strict=True))
 
     def _half(self, node: Node, best: float, loss: float) -> tuple[float, float]:
-        """What is attained in half a cell at most, and by how much that is above the policy's own: ``loss`` and the gap,
-        or what is attained less what the policy has."""
+        """Return what is attained in half a cell at most, ``best``, and how much that exceeds the policy's own EVaR: by at
+        most the node's gap plus ``loss``, and by at most ``best`` less the policy's lower bound."""
         return best, max(0.0, min(node.gap + loss, best - self.lower)) * (1 + ULPS)
 
     def below(self, node: Node, begin: float) -> tuple[float, float]:
-        """What is attained in the cell up to its λ at most, and by how much that is above the policy's."""
+        """Return what is attained at most in the cell up to its λ, and how much that exceeds the policy's EVaR."""
         height, ratio = self.height(node), node.lam / begin * (1 + 2 * ULPS)
         return self._half(node, ratio * height * (1 + 2 * ULPS), (ratio - 1) * height * (1 + ULPS))
 
     def above(self, node: Node, end: float) -> tuple[float, float]:
-        """What is attained in the cell from its λ on at most, and by how much that is above the policy's."""
+        """Return what is attained at most in the cell from its λ on, and how much that exceeds the policy's EVaR."""
         share, last = self._share(node), self.c / end
         room = 4 * ULPS * (node.upper + share)
         return self._half(node, node.upper - last + room, share - last + room)
 
     @cached_property
     def halves(self) -> list[tuple[float, float, Node | None, Node | None]]:
-        """What is attained in each half of a cell, by how much that is above the policy's, and the nodes around it."""
-        found: list[tuple[float, float, Node | None, Node | None]] = []
+        """What is attained in each half of a cell, how much that exceeds the policy's EVaR, and the nodes around it."""
+        halves: list[tuple[float, float, Node | None, Node | None]] = []
         neighbours = [None, *self.nodes, None]
         for (node, begin, end), before, after in zip(self.cells, neighbours, neighbours[2:], strict=False):
-            found += [(*self.below(node, begin), before, node), (*self.above(node, end), node, after)]
-        return found
+            halves += [(*self.below(node, begin), before, node), (*self.above(node, end), node, after)]
+        return halves
 
     def claim(self, lowest: float) -> Claim:
-        """What is certified, in the reward's units, where ``lowest`` is the smallest return."""
+        """Return the claim in the reward's units; ``lowest`` is the smallest return."""
         lower, upper = lowest + self.lower, lowest + max(0.0, *(half[0] for half in self.halves))
         size = ULPS * (abs(lowest) + abs(lower) + abs(upper))
         cells = [
@@ -196,7 +196,7 @@ class Memory:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Memory:
-        """From the fields, each as an array or a number."""
+        """Return the record from its fields, each an array or a number."""
         kinds: tuple[Any, ...] = np.array, float, int, float, PairsAsked.of, PairsAsked.of
         return cls(*(kind(values[field.name]) for kind, field in zip(kinds, fields(cls), strict=True)))
 
@@ -226,11 +226,11 @@ class EVaRKL:
         needed = min(max(FARTHER * self.c / problem.eps, FARTHER * self.least), self.most)
         candidates, played = np.zeros((PLAYED + ADDED, 2)), np.geomspace(self.least, needed, PLAYED + 1)[1:]
         candidates[:PLAYED] = [(self._nearest(lam), self.spread) for lam in played]
-        # What a plan remembers counts from the next one on, so that a plan that is made again is the same.
+        # The memory of a plan is used from the next one on, so that a plan that is made again is the same.
         self.before, self.memory, self.planned = Memory(candidates), Memory(candidates.copy()), -1
 
     def state(self) -> dict[str, Any]:
-        """What the plan of the present counts depends on besides them."""
+        """Return what the plan of the present counts depends on besides them."""
         return asdict(self.before)
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -240,61 +240,61 @@ class EVaRKL:
     # -- the λ -------------------------------------------------------------------------------------------------------
 
     def _limits(self) -> tuple[float, float]:
-        """The smallest and the largest λ that are needed, or can be had."""
+        """Return the smallest and the largest λ that are needed or possible."""
         spread = self.problem.return_spread
-        if spread == 0:  # all returns are equal, and their values at every λ; at c/R no part of the cell is below it
+        if spread == 0:  # all returns are equal, so one λ is enough; at c/R no part of the cell is below it
             only = self.c / self.spread if self.spread > 0 else 1.0
             return only, only
         longest = LARGEST_REACH / spread * _INSIDE
         return min(self.c / self.spread, longest / FARTHER), longest
 
     def _nearest(self, lam: float) -> float:
-        """The λ itself or, where only some were declared, the nearest of those."""
+        """Return the λ itself or, if only some were declared, the nearest of those."""
         if self.problem.lams is None:
             return float(lam)
         return self.problem.lams[int(np.argmin(np.abs(np.log(self.problem.lams) - math.log(lam))))]
 
     def planner(self, lam: float) -> KL:
-        """The method at β = -λ; of large problems not all are kept."""
-        found = self.planners.pop(lam, None)
-        if found is None:
-            found = KL(self.problem.at(-lam, self.problem.eps * (1 - CELL_SHARE)), self.sampling, self.seed)
-            found.remembers = False
-            found.without_boxes()  # a cell has no cuts
+        """Return the method at β = -λ; for large problems, only those used last are kept."""
+        method = self.planners.pop(lam, None)
+        if method is None:
+            method = KL(self.problem.at(-lam, self.problem.eps * (1 - CELL_SHARE)), self.sampling, self.seed)
+            method.remembers = False
+            method.without_boxes()  # a cell has no cuts
             if len(self.planners) >= self.kept:
                 self.planners.pop(next(iter(self.planners)))  # the one that was not used for longest
-        self.planners[lam] = found
-        return found
+        self.planners[lam] = method
+        return method
 
     def _node(self, lam: float, claim: Bounds | Claim, test: str | None) -> Node:
-        """Bounds at one λ, counted from the smallest return, with room for the subtraction."""
+        """Return bounds at one λ, measured from the smallest return, with room for the rounding of the subtraction."""
         room = ULPS * (abs(self.lowest) + abs(claim.lower) + abs(claim.upper))
         lower, upper = claim.lower - self.lowest - room, claim.upper - self.lowest + room
-        # What cannot be computed says nothing.
+        # A NaN is replaced by the trivial bound.
         lower, upper = max(0.0, lower) if lower == lower else 0.0, upper if upper < self.spread else self.spread
         return Node(lam, lower, max(0.0, upper), claim.gap if claim.gap >= 0 else math.inf, test)
 
     def _evaluate(self, counts: Counts, policy: np.ndarray, lam: float, pairs: bool) -> Node:
-        """What is known of a policy at one λ."""
+        """Return the bounds of a policy at one λ."""
         claim = self.planner(lam).bounds_of(counts, policy, pairs=pairs)
         return self._node(lam, claim, claim.test)
 
     # -- certificates ------------------------------------------------------------------------------------------------
 
     def claim(self, counts: Counts, plan: Plan) -> Claim:
-        """What is certified of the candidate of a plan."""
+        """Return what is certified about the candidate of a plan."""
         return self.bounds_of(counts, plan.policy)
 
     def bounds_of(self, counts: Counts, policy: np.ndarray) -> Claim:
-        """What is certified of any policy ``(steps, S)``."""
+        """Return what is certified about any policy ``(steps, S)``."""
         return self._halved(partial(self._evaluate, counts, policy), self.problem.eps)[0].claim(self.lowest)
 
     def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
-        """Bounds on the EVaR of any policy ``(steps, S)``; they hold together with all claims."""
+        """Return bounds on the EVaR of any policy ``(steps, S)``; they hold together with all claims."""
         return self.own_claim(counts, policy)[:2]
 
     def own_claim(self, counts: Counts, policy: np.ndarray) -> Claim:
-        """The same bounds, and the cells behind them: those of the module's docstring with no other policy to choose."""
+        """Return the bounds of :meth:`interval_of` with their cells: the module's bounds if this policy is the only one."""
 
         def evaluate(lam: float, _: bool) -> Node:
             lower, upper = self.planner(lam).interval_of(counts, policy)
@@ -305,9 +305,10 @@ class EVaRKL:
     def _halved(
         self, evaluate: Callable[[float, bool], Node], eps: float, *, hopeful: bool = False
     ) -> tuple[Tail, Node | None]:
-        """Halve cells until the gap is at most ``eps`` or hardly depends on their width; the node where it is not, if any.
+        """Halve cells until the gap is at most ``eps`` or hardly depends on their width.
 
-        ``hopeful``: stop where it fails for certain.
+        Returns the bounds, and the node that causes the largest gap if that exceeds ``eps``. ``hopeful``: stop as soon as it
+        is certain that the gap exceeds ``eps``.
         """
         nodes = self._climbed(evaluate, CELL_SHARE * max(eps, self.spread * CELL_SHARE**2))
         tried: set[float] = set()
@@ -331,7 +332,7 @@ class EVaRKL:
             nodes[added] = evaluate(added, False)
 
     def _climbed(self, evaluate: Callable[[float, bool], Node], rise: float) -> dict[float, Node]:
-        """A few nodes, and more where the policy's own EVaR is attained, until its bound rises by no more than ``rise``."""
+        """Return a few nodes, and more where the policy's EVaR is attained, until its bound rises by at most ``rise``."""
         nodes = {float(lam): evaluate(float(lam), False) for lam in self.memory.candidates[:PLAYED:3, 0]}
         while True:
             tail = Tail(self.alpha, self.spread, nodes.values())
@@ -343,15 +344,15 @@ class EVaRKL:
                 return nodes
 
     def _inside(self, below: Node | None, above: Node | None) -> float | None:
-        """Where to look next between two nodes, or beyond the last one; None if there is no other λ."""
+        """Return a λ between two nodes, or beyond the last one; None if there is no other λ."""
         begin, end = self.least if below is None else below.lam, math.inf if above is None else above.lam
-        found = self._nearest(min(begin * FARTHER, self.most) if above is None else math.sqrt(begin * end))
-        return found if begin * (1 + 1e-9) < found < end * (1 - 1e-9) else None
+        lam = self._nearest(min(begin * FARTHER, self.most) if above is None else math.sqrt(begin * end))
+        return lam if begin * (1 + 1e-9) < lam < end * (1 - 1e-9) else None
 
     # -- play --------------------------------------------------------------------------------------------------------
 
     def plan(self, counts: Counts, round: int) -> Plan:
-        """Bounds, candidate and what to play next, from the counts."""
+        """Return bounds, the candidate and what to play next, from the counts."""
         if self.planned not in (-1, counts.episodes):
             self.before = self.memory
         self.memory, self.planned = deepcopy(self.before), counts.episodes
@@ -377,11 +378,11 @@ class EVaRKL:
         return Plan(plan.policy, Bounds(*claim[:3]), behaviour)
 
     def plan_once(self, counts: Counts) -> Plan:
-        """The plan for counts that are complete, at the λ that leads: no ε is too small, because nothing will be played."""
+        """Return the plan at the leading λ for counts to which nothing will be added, so that no ε is refused."""
         return self._leader(counts, 0)[1]
 
     def _leader(self, counts: Counts, round: int) -> tuple[float, Plan]:
-        """The λ with the largest optimistic h, and the plan there.
+        """Return the λ with the largest optimistic h, and the plan there.
 
         Bounds of earlier plans still hold, so only the λ that looks best is planned again, until it stays the best.
         """
@@ -393,13 +394,13 @@ class EVaRKL:
             if best in fresh:
                 return lam, fresh[best]
             planner = self.planner(lam)
-            planner.asked = memory.pairs_played  # of whichever λ
+            planner.asked = memory.pairs_played  # one record for all λ
             fresh[best] = planner.plan(counts, round)
             memory.pairs_played = planner.asked
             memory.candidates[best, 1] = min(upper, self._node(lam, fresh[best].bounds, RATIO).upper)
 
     def _fails(self, counts: Counts, policy: np.ndarray, lam: float, lower: float) -> bool:
-        """Whether the candidate fails again where one failed before; pairs are asked now and then."""
+        """Return whether the candidate fails at the λ where one failed before; the pair certificate is used if it is due."""
         limit = self.problem.eps * (1 - CELL_SHARE)
         node = self._evaluate(counts, policy, lam, False)
         surplus = node.upper - self.c / lam - lower
@@ -412,10 +413,10 @@ class EVaRKL:
         return not paired.gap <= limit
 
     def _answer(self, counts: Counts, plan: Plan, leader: Node, failed: float, round: int) -> Behaviour:
-        """What to play when a candidate is good enough at the leading λ but not where it ``failed``: its challenger there.
+        """Return what to play if a candidate passes at the leading λ but not where it ``failed``: its challenger there.
 
-        In every second round it is the leader's own policy, until its value is known well enough: it may lead only because
-        nobody has looked. Afterwards no λ that promises less can fail.
+        In every second round it is the leader's own policy until its value is known well enough, because that λ may lead
+        only for lack of data. Afterwards no λ with a smaller upper bound can fail.
         """
         if round % 2 == 0 and not leader.upper - leader.lower <= self.problem.eps * (1 - CELL_SHARE):
             return plan.behaviour
@@ -424,7 +425,7 @@ class EVaRKL:
         return planner.challenger(round)
 
     def _remember(self, node: Node) -> None:
-        """A λ where a test failed is a candidate for play, instead of the one that is least promising."""
+        """Make a λ where a test failed a candidate for play, in place of the least promising one."""
         candidates = self.memory.candidates
         added = candidates[PLAYED:]
         known = np.flatnonzero(candidates[:, 0] == node.lam)
@@ -434,12 +435,12 @@ class EVaRKL:
         added[int(np.argmin(self._heights(added)))] = node.lam, node.upper
 
     def _heights(self, candidates: np.ndarray) -> np.ndarray:
-        """h of candidates, as far as is known; that of a place without one is the smallest."""
+        """Return the upper bounds on h of the candidates; -inf for an empty entry."""
         lams, uppers = candidates.T
         return np.where(lams > 0, uppers - self.c / np.where(lams > 0, lams, 1.0), -np.inf)
 
     def _check_within_reach(self, tail: Tail, blamed: Node) -> None:
-        """Refuse an ε that no amount of data reaches, because exponents are limited."""
+        """Raise an error if no amount of data reaches ε, because exponents are limited."""
         last, eps = tail.nodes[-1], self.problem.eps
         if blamed.lam != last.lam or last.lam < self._nearest(self.most):
             return
@@ -454,7 +455,7 @@ class EVaRKL:
 
 
 def _range_of(problem: Problem) -> tuple[float, float]:
-    """The smallest return that is possible, and how far the largest is from it; both on the safe side."""
+    """Return the smallest possible return, and the distance of the largest one from it, both rounded outwards."""
     low, high = (Fraction(reward) * problem.horizon for reward in problem.possible_rewards)
     if problem.return_range is not None:
         (least, most), room = map(Fraction, problem.return_range), Fraction(problem.return_room)

@@ -1,8 +1,9 @@
 r"""The gap certificate: how much better than the candidate any policy can be, given that every kernel is in its ball.
 
-Bounding the optimal value and the candidate's value separately pays for the uncertainty that both share. Here the ratio
-is bounded directly, backwards from :math:`\rho_{H+1}=1`: :math:`\rho_h\ge Z^\star_h/Z^{\hat\pi}_h` for
-:math:`\beta>0`, :math:`\rho_h\ge Z^{\hat\pi}_h/Z^\star_h` for :math:`\beta<0`, and
+Separate bounds on the optimal value and the candidate's value count the uncertainty that both share twice. Here the ratio
+is bounded directly (Proposition 2 on the page "The KL method"), backwards from :math:`\rho_{H+1}=1`:
+:math:`\rho_h\ge Z^\star_h/Z^{\hat\pi}_h` for :math:`\beta>0`, :math:`\rho_h\ge Z^{\hat\pi}_h/Z^\star_h` for
+:math:`\beta<0`, and
 
 .. math:: \rho_h(s) = \min\big\{\text{plain},\ \max\big(1,\ \text{same},
           \ \max_{a\ne\hat\pi(s)}\min(\text{dev}_1(a),\text{dev}_2(a))\big)\big\}.
@@ -16,8 +17,8 @@ false as soon as rewards depend on the next state.)
 uses that successors which both share have one and the same :math:`z`, by enumerating the corners
 :math:`z_y\in\{lo_y,\kappa_y\}` of up to three shared successors.
 
-**Never a NaN.** A bound on a ratio that could not be computed is infinite: comparisons are written so that anything that is
-not a number falls there, and nothing is dropped by a ``>`` that a NaN fails.
+**NaN.** A bound on a ratio that cannot be computed is infinite: comparisons are written so that a NaN leads to that, and
+nothing is dropped by a ``>`` that is false for a NaN.
 
 **Underflow.** Exponents are at most 600, so Z, e^{βr}, the quotients of two Z and all upper bounds of these are normal
 numbers. What can be smaller, such as Z/ρ, is rounded up in an upper bound and is 0 in a lower one.
@@ -33,10 +34,11 @@ from entropic_bpi.methods.kl.records import MAX_SHARED, Box, Deviation, Inputs, 
 from entropic_bpi.problem.counts import CountArrays
 from entropic_bpi.problem.rows import Frame, reward_step
 
-# Relative precision of the search for `same`, and its length at most; its upper end is kept, so a coarse one is safe.
+# Relative precision of the search for `same`, and its largest number of steps. The upper end is kept, so any precision is
+# safe.
 SAME_TOLERANCE = 1e-4
 SAME_ITERATIONS, TANGENTS = 100, 12
-# Not worth a search: this close to 1 the difference is rounding.
+# There is no search for ratios this close to 1, which differ from it by rounding.
 NEGLIGIBLE = 1e-12
 # Weights of `same` below this may have lost digits. Above it, their products with ρ - λ, which is at least 1e-16, have not.
 SMALLEST_WEIGHT = 1e-280
@@ -45,7 +47,7 @@ QUOTIENT_ROUNDING = 1e-15
 
 @inlined
 def action_weight(frame: Frame, rules: PlanConstants, h: int, s: int, a: int) -> float:
-    """e^{βr(s,a)}; 1 at the artificial step and where rewards depend on the next state (the slots carry them)."""
+    """Return e^{βr(s,a)}; 1 at the artificial step, and if rewards depend on the next state (then the slots have them)."""
     if rules.gain.size == 0 or (frame.artificial and h == 0):
         return 1.0
     return rules.gain[reward_step(frame, rules.gain, h), s, a]
@@ -53,7 +55,7 @@ def action_weight(frame: Frame, rules: PlanConstants, h: int, s: int, a: int) ->
 
 @inlined
 def ratio_of(sign: float, optimistic: float, pessimistic: float) -> float:
-    """Optimistic over pessimistic value in units of Z, at least 1 when they are in order; infinite if one says nothing.
+    """Return optimistic over pessimistic value in units of Z, at least 1 if they are in order; infinite if one is trivial.
 
     Underflow is safe: Z is between 1 and e^600 (β > 0) or e^-600 and 1 (β < 0), and a denominator of 0 gives infinity.
     """
@@ -63,7 +65,7 @@ def ratio_of(sign: float, optimistic: float, pessimistic: float) -> float:
 
 @inlined
 def slot_weight(rules: PlanConstants, arrays: CountArrays, step: int, slot: int, upper: bool) -> float:
-    """e^{βr} of a slot: the larger (``upper``) or smaller of its values at the two ends of what the reward may be.
+    """Return e^{βr} of a slot: the larger (``upper``) or smaller of its values at the two ends of the reward's range.
 
     It does not underflow: |β| times the range of the return is at most 600.
     """
@@ -76,7 +78,7 @@ def slot_weight(rules: PlanConstants, arrays: CountArrays, step: int, slot: int,
 
 @inlined
 def slot_value(rules: PlanConstants, arrays: CountArrays, step: int, slot: int, after: float, upper: bool) -> float:
-    """e^{βr} of a slot times ``after``, the larger (``upper``) or smaller end, within what returns are declared to be."""
+    """Return e^{βr} of a slot times ``after``, its larger (``upper``) or smaller end, cut at the declared returns."""
     value = slot_weight(rules, arrays, step, slot, upper) * after
     return min(value, rules.top[step]) if upper else max(value, rules.bottom[step])
 
@@ -89,7 +91,7 @@ def _has_box(interval: np.ndarray, row: int) -> bool:
 
 
 def ball_of(inputs: Inputs, row: int) -> tuple[np.ndarray, int, int, float]:
-    """Tallies, size, visits and radius of the ball of a row."""
+    """Return the tallies, size, visits and radius of the ball of a row."""
     arrays, begin, size = inputs.arrays, inputs.arrays.begin[row], inputs.arrays.used[row]
     return arrays.tally[begin : begin + size], size, arrays.visits[row], inputs.rules.radius[row]
 
@@ -99,14 +101,14 @@ _ball = inlined(ball_of)
 
 @inlined
 def ball_extreme(inputs: Inputs, row: int, f: np.ndarray, sign: float) -> float:
-    """Extreme mean over the ball of ``row`` of the values ``f`` of its slots."""
+    """Return the extreme mean over the ball of ``row`` of the values ``f`` of its slots."""
     tally, size, n, x = _ball(inputs, row)
     return kl_extreme(tally, f, size, n, x, sign, inputs.rules.tolerance, inputs.scratch.work)
 
 
 @inlined
 def row_extreme(inputs: Inputs, row: int, f: np.ndarray, sign: float) -> float:
-    """Extreme mean over the ball of ``row``, and its box, of the values ``f`` of its slots."""
+    """Return the extreme mean over the ball of ``row``, and its box, of the values ``f`` of its slots."""
     return _row_extreme(inputs.rules.interval, inputs, row, f, sign)
 
 
@@ -125,9 +127,9 @@ def _row_extreme(interval: np.ndarray, inputs: Inputs, row: int, f: np.ndarray, 
 def _tilted_excess(
     interval: np.ndarray, inputs: Inputs, row: int, lam: float, guess: float
 ) -> tuple[float, float, float]:
-    """Bound on max_q Σ q w (ρ - λ), w at its larger end where ρ > λ and at its smaller end elsewhere.
+    """Return a bound on max_q Σ q w (ρ - λ), w at its larger end where ρ > λ and at its smaller end elsewhere.
 
-    With it how steeply it falls with λ, which is the mean of w under the q that attains it; and the solver's own w.
+    Also returns its rate of decrease in λ, which is the mean of w under the q that attains it, and the solver's own w.
     Underflow is safe: w at its larger end is so large that no product underflows, and a smaller end of 0 raises the excess.
     """
     (tally, size, n, x), work = _ball(inputs, row), inputs.scratch.work
@@ -155,9 +157,9 @@ def _tilted_excess(
 
 @inner
 def same_ratio(inputs: Inputs, row: int, step: int, box: Box, floor: float, ceiling: float) -> float:
-    """Largest average of the next ρ under weights q w, w within the box of Z times e^{βr}.
+    """Return the largest average of the next ρ under weights q w, w within the box of Z times e^{βr}.
 
-    Only what lies between ``floor`` (at least 1) and ``ceiling`` matters: below and above, these are returned.
+    The result is at least ``floor``, which is at least 1, and at most ``ceiling``.
     """
     _, rules, arrays, scratch = inputs
     begin, size, largest = arrays.begin[row], arrays.used[row], 1.0
@@ -179,10 +181,10 @@ def same_ratio(inputs: Inputs, row: int, step: int, box: Box, floor: float, ceil
 
 @inner
 def largest_average(inputs: Inputs, row: int, left: float, right: float) -> float:
-    """Bound, from ``left`` to ``right``, on the average of ρ under weights q w: rows 2 to 4 of ``work`` are ρ and the larger
-    and smaller ends of w.
+    """Return a bound, from ``left`` to ``right``, on the average of ρ under weights q w.
 
-    Underflow is safe: of a weight that is too small for doubles, the larger end is rounded up and the smaller end is 0.
+    Rows 2 to 4 of ``work`` are ρ and the larger and smaller ends of w. Underflow is safe: if a weight is too small for
+    doubles, its larger end is rounded up and its smaller end is 0.
     """
     size, interval, tolerance = inputs.arrays.used[row], inputs.rules.interval, inputs.rules.same_tolerance
     high, low, heaviest = inputs.scratch.work[3], inputs.scratch.work[4], 0.0
@@ -194,8 +196,8 @@ def largest_average(inputs: Inputs, row: int, left: float, right: float) -> floa
     for j in range(size):
         high[j] = smallest if high[j] * unit < smallest else high[j] * unit
         low[j] = low[j] * unit if low[j] * unit >= smallest else 0.0
-    # The excess is convex and decreasing in λ: from the left its tangent's root is on the unsafe side, by little, and beyond
-    # how steep it is says how far the root can be. An end counts as safe only if its own computed value says so.
+    # The excess is convex and decreasing in λ: from the left, the root of its tangent is on the unsafe side, by little, and
+    # beyond the root the slope bounds the distance to it. An end is safe only if its own computed excess is not positive.
     value, steep, w = _tilted_excess(interval, inputs, row, left, 0.0)
     if value <= 0.0:
         return left
@@ -213,7 +215,7 @@ def largest_average(inputs: Inputs, row: int, left: float, right: float) -> floa
         if lam == right:
             return right
         left, value, margin = lam, further, 2.0 * margin
-    # Where that was not enough, the chord's root, which is on the safe side, and the middle in turn.
+    # If that was not enough: in turn the root of the chord, which is on the safe side, and the middle.
     for iteration in range(SAME_ITERATIONS):
         if right - left <= tolerance * abs(right - 1.0):
             break
@@ -230,7 +232,7 @@ def largest_average(inputs: Inputs, row: int, left: float, right: float) -> floa
 
 @inner
 def _tally_of(arrays: CountArrays, row: int, y: int) -> int:
-    """Visits of ``row`` that went to state ``y``, over all of its slots."""
+    """Return the visits of ``row`` that led to state ``y``, over all of its slots."""
     total = 0
     for j in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
         if arrays.successor[j] == y:
@@ -240,9 +242,9 @@ def _tally_of(arrays: CountArrays, row: int, y: int) -> int:
 
 @inner
 def _share_states(inputs: Inputs, top: int, bottom: int, elsewhere: int) -> int:
-    """The states that both rows were seen to reach, at most ``MAX_SHARED``: the likeliest first, then the lowest.
+    """Collect the states that both rows were seen to reach, at most ``MAX_SHARED``: the likeliest first, then the lowest.
 
-    Chosen by the counts alone, so that whoever checks the certificate chooses the same.
+    Returns their number. They depend on the counts alone, so that a verifier chooses the same.
     """
     arrays, shared, count = inputs.arrays, inputs.scratch.shared, 0
     top_n, bottom_n = float(arrays.visits[top]), float(arrays.visits[bottom])
@@ -262,7 +264,7 @@ def _share_states(inputs: Inputs, top: int, bottom: int, elsewhere: int) -> int:
 
 @inner
 def keep_largest(shared: np.ndarray, scores: np.ndarray, count: int, y: int, score: float) -> int:
-    """Keep the states with the largest scores, of equal ones the lowest; the new count."""
+    """Insert a state into those with the largest scores, of equal ones the lowest; return the new count."""
     at = count
     while at > 0 and (score > scores[at - 1] or (score == scores[at - 1] and y < shared[at - 1])):
         at -= 1
@@ -277,7 +279,7 @@ def keep_largest(shared: np.ndarray, scores: np.ndarray, count: int, y: int, sco
 
 @inner
 def _set_corner(inputs: Inputs, row: int, step: int, y: int, value: float, upper: bool) -> None:
-    """Give state ``y`` a ``value`` in all of its slots: above the line (``upper``), or below it."""
+    """Set the ``value`` of state ``y`` in all of its slots: in the numerator (``upper``) or in the denominator."""
     _, rules, arrays, scratch = inputs
     begin, values = arrays.begin[row], scratch.work[2 if upper else 3]
     for i in range(arrays.used[row]):
@@ -287,9 +289,9 @@ def _set_corner(inputs: Inputs, row: int, step: int, y: int, value: float, upper
 
 @inner
 def _ceiling(inputs: Inputs, deviation: Deviation, box: Box, y: int) -> float:
-    """What caps ρz in state ``y``: also what returns are declared to be, less the smallest reward on the way there.
+    """Return the cap of ρz in state ``y``: the known one, or the declared returns over the smallest e^{βr} of its slots.
 
-    One number for all slots of the state, so that the value has one kink in z.
+    It is one number for all slots of the state, so that the value has one kink in z.
     """
     rules, arrays, row = inputs.rules, inputs.arrays, deviation.top
     top, least = rules.top[deviation.step], np.inf
@@ -303,10 +305,10 @@ def _ceiling(inputs: Inputs, deviation: Deviation, box: Box, y: int) -> float:
 
 @inner
 def deviation_ratio(inputs: Inputs, deviation: Deviation, box: Box, limit: float) -> float:
-    """dev2: the largest gain (max q e min(cap, ρz)) / (min q e z) over z in the box and kernels in the balls.
+    """Return dev2: the largest gain (max q e min(cap, ρz)) / (min q e z) over z in the box and kernels in the balls.
 
-    Stops at ``limit``, the ratio that is known already. Underflow is safe: numerators are at least e^-600, and a denominator
-    of 0 gives infinity.
+    Returns ``limit``, a bound that is known already, as soon as a corner reaches it. Underflow is safe: numerators are at
+    least e^-600, and a denominator of 0 gives infinity.
     """
     _, rules, arrays, scratch = inputs
     step, top, bottom, gain = deviation

@@ -1,13 +1,14 @@
 """The plan of the KL method on a GPU: the same functions, compiled for the device, one thread for each state or action.
 
-Nothing of the method is written twice. The functions of :mod:`entropic_bpi.methods.kl.states`, which plan one action or
-one state, are called from kernels, and only the loops around them are here. A pass over all steps is one cooperative
-kernel: steps are separated by a barrier of the whole grid, not by launches. What takes long and is not needed everywhere
-is collected in a queue first, so that few threads wait for their neighbours.
+The kernels call the functions of :mod:`entropic_bpi.methods.kl.states`, which plan one action or one state; only the loops
+around them are written here. A pass over all steps is one cooperative kernel: steps are separated by a barrier of the whole
+grid, not by launches. Work that takes long and is not needed everywhere is collected in a queue first, so that few threads
+wait for others.
 
-Of the counts only what changed is copied to the device, and policies come back as the smallest integers that hold an action.
+Only the arrays of counts that may have changed are copied to the device, and policies are copied back as the smallest
+integers that hold an action.
 
-Rows may have at most 32 possible successors, for each thread keeps its row in memory of its own.
+Rows may have at most 32 possible successors, because each thread keeps its row in its own memory.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class _Buffers(NamedTuple):
 
 
 class _ActionTable(NamedTuple):
-    """A table of actions on its way back, as the smallest integers that hold one; ``arrived`` once it is ``pinned``."""
+    """A table of actions that is copied back, as the smallest integers that hold an action.
+
+    The event ``arrived`` is recorded when the copy in ``pinned`` memory is complete.
+    """
 
     narrow: Any
     pinned: Any
@@ -60,7 +64,7 @@ class _ActionTable(NamedTuple):
 
 
 def _received(table: _ActionTable) -> np.ndarray:
-    """Wait for the table of actions that was sent, and return a new table with its values."""
+    """Wait for a table that was sent, and return its actions as a new array."""
     table.arrived.synchronize()
     wide = np.empty(table.pinned.shape, dtype=np.int64)
     _widen(table.pinned, wide)
@@ -80,7 +84,7 @@ def _kernels(width: int) -> tuple[Any, ...]:
 
     The size of a thread's own memory is part of their code.
     """
-    # The simulator does not know of registers, nor of compiled code on disk.
+    # The simulator has neither registers nor compiled code on disk.
     options = {} if config.ENABLE_CUDASIM else {"max_registers": REGISTERS, "cache": True}
     jit: Callable[[Callable[..., None]], Any] = cuda.jit(**options)
 
@@ -241,14 +245,14 @@ class Planner:
         return type(record)(*(cuda.to_device(part) if isinstance(part, np.ndarray) else part for part in record))
 
     def forget(self) -> None:
-        """The next counts have nothing to do with the last ones."""
+        """Copy all counts at the next plan: they are unrelated to the last ones."""
         self.rules.planned.copy_to_device(np.full(self.rules.planned.shape, -1))
         self.end = -1
 
     def plan(
         self, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, plans: tuple[Candidate, ...], round: int
     ) -> tuple[tuple[float, float, float, int, int], Optimism, tuple[Candidate, ...]]:
-        """Plan as ``_plan_all`` does; the claim, and records with new tables of policies and the values at the start."""
+        """Plan as ``_plan_all`` does; return the claim, and records with new policies and the values at the start."""
         self._update(arrays)
         own = rules._replace(**{name: there for name, there in self.rules._asdict().items() if hasattr(there, "shape")})
         self._launch(self.refresh, own, self.arrays)
@@ -266,7 +270,7 @@ class Planner:
             buffers = _Buffers(self.values, self.bounds, self.queue, self.pairs, queued)
             trial = Trial(self.optimism, mine, twin, kind, second)
             self._launch(self.plan_candidate, self.frame, own, self.arrays, trial, buffers)
-            # While the device is busy, the tables that it sent before are made wide here.
+            # While the device is busy, the tables that it sent before are converted here.
             if second:
                 found[1 - kind % 2] = self._with_actions(plans[1 - kind % 2], chosen)
             else:
@@ -286,7 +290,7 @@ class Planner:
         return (*best, claimed, kind), optimism, tuple(found)
 
     def fetch(self, optimism: Optimism, plans: tuple[Candidate, ...]) -> None:
-        """Copy the tables of values to the CPU's records; policies are there already."""
+        """Copy the tables of values to the CPU's records, which have the policies already."""
         records: tuple[Any, ...] = optimism, *plans
         for here, there in zip(records, (self.optimism, *self.plans), strict=True):
             for name in here._fields:
@@ -294,7 +298,7 @@ class Planner:
                     getattr(there, name).copy_to_host(getattr(here, name))
 
     def _update(self, arrays: CountArrays) -> None:
-        """Copy the counts to the device: all, if rows have moved to other slots or were closed."""
+        """Copy the counts to the device: all arrays if rows were moved to other slots or ``max_outcomes`` is used."""
         same = self.end == arrays.end[0] and not arrays.max_outcomes.any()
         for name in _ALWAYS_COPIED if same else CountArrays._fields:
             there, here = getattr(self.arrays, name), getattr(arrays, name)
@@ -316,7 +320,7 @@ class Planner:
         return plan._replace(policy=policy, switch_action=switch_action)
 
     def _launch(self, kernel: Any, *args: Any) -> None:
-        """With as many blocks as can be on the device at once, which is what a barrier of the grid needs."""
+        """Launch a kernel with as many blocks as the device runs at once, which a barrier of the grid needs."""
         key = id(kernel)
         if key not in self.blocks:
             self.blocks[key] = resident_blocks(kernel, args)

@@ -1,28 +1,28 @@
-r"""Our method: optimistic and pessimistic planning over exact KL balls, and the gap certificate.
+r"""The KL method: optimistic and pessimistic planning over exact KL balls, and the gap certificate.
 
 **Event.** Every row of the kernel whose transitions matter lies in the ball :math:`\{q: n\,\mathrm{KL}(\hat p,q)\le
 \log(P/\delta)+R_{mix}(N)\}` at all times with probability :math:`1-\delta` (:mod:`entropic_bpi.methods.kl.rates`), where
 :math:`P` is the number of such rows: more than one possible successor, reachable under the declared successors, and at a
 step where what follows can depend on the next state. The event is about transitions only, so whatever is concluded from
-it holds for every β, every ε, every policy and every known reward at once. Where rewards are random it gets half of δ, and
-the other half is for their laws, at the one β of the problem (``entropic_bpi.methods.kl.rewards``).
+it holds for every β, every ε, every policy and every known reward at once. If rewards are random it gets half of δ, and
+the other half is for their laws, at the one β of the problem (``entropic_bpi.methods.kl.rewards``). The proofs are on the
+page "The KL method": Proposition 1 for the plan, 2 for the gap certificate, 3 for the pair certificate.
 
-**Declared returns.** From a state where somebody can be after h steps, the return lies between :math:`R_{low}-h\cdot high`
+**Declared returns.** From a state that can be reached after h steps, the return lies between :math:`R_{low}-h\cdot high`
 and :math:`R_{high}-h\cdot low`, by the Markov property, so :math:`e^{\beta r}Z_{h+1}` is cut at these ends wherever it is
-used (``slot_value``). The bounds then hold for the states where somebody can be, which is
-all that the induction needs.
+used (``slot_value``). The bounds then hold for the states that can be reached, which is all that the induction needs.
 
 **Plan.** Backwards over the steps, with max and min over the balls: optimistic :math:`U^o=e^{\beta r}\max qZ^o`
 (min for :math:`\beta<0`), pessimistic :math:`U^p` the other way round. :math:`Z^o=\mathrm{best}_a U^o` bounds the optimum,
 :math:`Z^p=U^p(\hat\pi)` bounds the candidate :math:`\hat\pi`. The gap between them is bounded by
 :mod:`entropic_bpi.methods.kl.gap`. Two candidates are tried: the policy with the best pessimistic value, and the one that
-minimises the gap bound state by state. Stop when :math:`\log\rho_1(s_1)\le|\beta|\varepsilon` for either. Now and then,
-and when it may decide, a second test is tried, which takes longer and is often far sharper
+minimises the gap bound state by state. Stop when :math:`\log\rho_1(s_1)\le|\beta|\varepsilon` for either. From time to
+time, and when it may end the run, a second test is made, which takes longer and is often far sharper
 (:mod:`entropic_bpi.methods.kl.pairs`).
 
 **Play.** Alternate between the policy greedy for :math:`Z^o` and the challenger: follow the candidate to the first step
-and state where another action might be better, play that action, and go on greedily. These are those of the second test
-the last time that it was tried, because it knows better what is still open.
+and state where another action might be better, play that action, and go on greedily. The candidate and these actions are
+those of the last second test, if that was sharper.
 
 **Small β.** :math:`|V_\beta-V_{\beta'}|\le|\beta-\beta'|\,(\text{range of the return})^2/8` for every policy, by
 Hoeffding's lemma. Below :math:`|\beta|\cdot\text{range}=10^{-5}`, where :math:`Z=1+O(\beta)` would lose digits, bounds
@@ -66,20 +66,21 @@ ULPS = 1e-15
 _PARALLEL_PAIRS = 60_000
 _PARTS = 16
 
-# How far the solvers go where a given policy is evaluated.
+# Tolerances of the solvers when a given policy is evaluated.
 CONVERGED, SAME_CONVERGED = 1e-9, 1e-13
 CLAIM_ROUNDING, GAP_ROUNDING = 1e-12, 6e-10
-# The pair certificate leads the challenger if its gap was so much smaller.
+# The challenger is that of the pair certificate if its gap was smaller by this factor.
 PAIRS_LEAD = 0.99
-# What is played in turn where noise is declared: every visit teaches a law.
+# What is played in turn if noise is declared, when every visit is informative about a law.
 NOISE_CYCLE = ("reveal", "reveal", "reveal", "candidate", "reveal", "reveal", "reveal", "anything")
-# For this many (step, state), where it asks to turn is kept until it is computed again.
+# The challenger of the pair certificate is kept until the next one for problems with at most so many (step, state).
 MOST_REMEMBERED = 1_000_000
-# How much larger, relatively, its gap may become when solvers converge: they may move mass in another way.
+# How much larger, relatively, the pair certificate's gap may become when solvers converge: the coupling may differ.
 PAIRS_ROOM = 1e-4
-# The pair certificate takes longer to check: it must be better by this share.
+# The pair certificate takes longer to check, so it is used only if its gap is smaller by this share.
 WORTH_PAIRS = 1e-3
-# How much larger, relatively, the gap of boxes is stated: who checks it may find other multipliers. In a run twice that.
+# By how much, relatively, the stated gap of boxes is larger, because a verifier may find other multipliers; twice that in a
+# run.
 BOX_ROOM = 1e-4
 
 
@@ -88,15 +89,15 @@ Triple = tuple[float, float, float]
 
 
 def planning_beta(problem: Problem) -> float:
-    """The β at which bounds are computed: the problem's, or a larger one where Z would lose its digits."""
+    """Return the β at which bounds are computed: the problem's, or a larger one if Z would lose its digits."""
     if isinstance(problem.risk, EVaR):
-        raise InvalidProblemError("this is about one risk parameter beta, and the entropic value at risk has many")
+        raise InvalidProblemError("this needs one risk parameter beta, but the entropic value at risk has many")
     spread = problem.return_spread
     exponent = abs(problem.beta) * spread
     check_reach(problem.beta, exponent, "(range of the return)")
     if exponent >= SMALLEST_EXPONENT:
         return problem.beta
-    # Without a spread all returns are equal, and so are their values for every β.
+    # If all returns are equal, so are their values for every β, and any β will do.
     return math.copysign(SMALLEST_EXPONENT / spread if spread > 0 else 1.0, problem.beta)
 
 
@@ -120,11 +121,11 @@ class KL:
 
     def __init__(self, problem: Problem, sampling: str = "challenger", seed: int = 0, device: str = "cpu") -> None:
         self.problem, self.seed, self.challenge, self.device = problem, seed, sampling == "challenger", device
-        self.planner: Any = None  # of the GPU, once there are counts
+        self.planner: Any = None  # the GPU's planner, once there are counts
         if device == "gpu":
             unsupported = {
                 "does not support action masks (allowed=): use device='cpu'": problem.allowed is not None,
-                # The column of states not seen yet is not kept there.
+                # The GPU's tables have no column for states not seen yet.
                 "is for known possible next states: declare successors=, or use device='cpu'": problem.open_ended,
                 "gives every state-action pair a ball of its own: use device='cpu' with noise=": problem.noise
                 is not None,
@@ -136,7 +137,7 @@ class KL:
         # V_β grows with β, by at most |difference| * range² / 8 (Hoeffding's lemma).
         self.bias = abs(beta - problem.beta) * spread * spread / 8
         self.left_out = problem.tail[1] - problem.tail[0]
-        # The laws that boxes may cut, and the episodes when these were tried last; -1: never.
+        # The laws that boxes may cut, and the number of episodes when boxes were tried last; -1: they are never tried.
         self.laws = boxes.laws_of(problem)
         self.boxed = 1 if len(self.laws.number) and device == "cpu" else -1
         eps = problem.eps - self.bias - self.left_out
@@ -148,7 +149,7 @@ class KL:
         slots = problem.slots
         known = (slots.low == slots.high)[:, slots.successor < problem.n_states].all()
         self.reveals = problem.noise is not None and bool(known)
-        # The challenger of the last pair certificate, if there is room to keep it.
+        # The challenger of the last pair certificate, unless the problem is too large to keep it.
         self.remembers = problem.steps * problem.n_states <= MOST_REMEMBERED
         self.remembered: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -159,11 +160,11 @@ class KL:
         return Optimism(z[0], np.ones((steps, states, actions)), chosen[0]), plans
 
     def without_boxes(self) -> None:
-        """Never try boxes, and plan with code that does not know them."""
+        """Never try boxes, and plan with code without them."""
         self.boxed, self.rules = -1, self.rules._replace(interval=np.empty(0))
 
     def state(self) -> dict[str, Any]:
-        """What the next plans depend on besides the counts."""
+        """Return what the next plans depend on besides the counts."""
         policy, switch_action = (np.empty(0, dtype=np.int64),) * 2 if self.remembered is None else self.remembered
         return {"asked": np.array(self.asked), "policy": policy, "turn": switch_action, "boxed": np.array(self.boxed)}
 
@@ -175,7 +176,7 @@ class KL:
     # -- plans -------------------------------------------------------------------------------------------------------
 
     def plan(self, counts: Counts, round: int) -> Plan:
-        """Bounds, candidate and what to play next, from the counts."""
+        """Return bounds, the candidate and what to play next, from the counts."""
         lower, upper, gap, kind, self.last = self._plan(self.rules, counts, round)
         if self.problem.noise is not None and not gap <= self.rules.eps:
             lower, upper, gap, kind, self.last = self._plan_estimated(counts)
@@ -184,7 +185,7 @@ class KL:
         return Plan(self._kept(self.plans[kind].policy), self.in_reward_units(lower, upper, gap), following)
 
     def plan_once(self, counts: Counts) -> Plan:
-        """The plan for counts that are complete: nothing will be played."""
+        """Return the plan for counts to which nothing will be added."""
         return self.plan(counts, 0)
 
     def _plan(self, rules: PlanConstants, counts: Counts, round: int) -> Any:
@@ -212,15 +213,15 @@ class KL:
         return Inputs(self.frame, rules, arrays, Scratch(*(layer[0] for layer in scratch)))
 
     def _arrays(self, counts: Counts) -> CountArrays:
-        """The arrays of the counts, with those of its ball in every row; where rewards are random, with bounds of these."""
+        """Return the arrays of the counts, with those of its ball in every row and with bounds on random rewards."""
         if self.problem.balls is not None:
             return self.problem.balls.arrays(counts.arrays, counts.labels)
         return counts.arrays if self.rewards is None else self.rewards.arrays(counts)
 
     def _plan_estimated(self, counts: Counts) -> Any:
-        """The plan of the policy that is best by the estimated laws, which replaces the first candidate.
+        """Plan for the policy that is best by the estimated laws, which replaces the first candidate.
 
-        With common noise, bounds of values are far apart when the difference of two policies is long known.
+        With common noise, the difference of two policies may be known when the bounds on their values are still far apart.
         """
         visits, radius = self._arrays(counts).visits.copy(), np.zeros_like(self.rules.radius)
         estimated = self.rules._replace(radius=radius, planned=visits, eps=np.inf)
@@ -231,7 +232,7 @@ class KL:
     # -- play --------------------------------------------------------------------------------------------------------
 
     def _reveal(self, counts: Counts, round: int) -> Behaviour:
-        """Mostly what reveals most about the laws; now and then the candidate or anything, for mechanics may be wrong."""
+        """Return what reveals most about the laws; in some rounds the candidate or random actions, to test the mechanics."""
         kind = NOISE_CYCLE[round % len(NOISE_CYCLE)]
         policy = self.plans[GIVEN % 2].policy.copy()
         if kind == "reveal":
@@ -247,12 +248,12 @@ class KL:
         return Behaviour(kept(self.optimism.policy), kept(policy), kept(switch_action), leading)
 
     def _kept(self, table: np.ndarray) -> np.ndarray:
-        """A table of actions that the next plan does not write to; a plan of a GPU makes new ones."""
+        """Return a table of actions that the next plan does not write to; plans on a GPU make new tables."""
         return table if self.device == "gpu" else table.copy()
 
     def _challenger(self) -> tuple[np.ndarray, np.ndarray]:
-        """The policy to follow and where to switch to which action: by the last pair certificate, if that knew better than
-        the gap certificate, which is new at every plan; otherwise by the last candidate's plan."""
+        """Return the policy to follow and the actions to switch to: those of the last pair certificate if it was sharper
+        than the gap certificate, otherwise those of the last candidate's plan."""
         if self.remembered is not None and self._knows_better():
             return self.remembered
         return self.plans[self.last].policy, self.plans[self.last].switch_action
@@ -261,12 +262,12 @@ class KL:
         return self.remembered is not None and self.asked.pairs < PAIRS_LEAD * self.asked.ratio
 
     def challenger(self, round: int) -> Behaviour:
-        """What to play against the policy that was last asked about."""
+        """Return what to play to test the policy whose bounds were computed last."""
         given = self.plans[GIVEN % 2]
         return self._behaviour(given.policy, given.switch_action, round)
 
     def play_every(self, plan: Plan, counts: Counts, simulator: Simulator, round: int, episodes: int) -> Bounds:
-        """Play ``plan``, then plan, test and play after each episode in one compiled loop."""
+        """Play ``plan``, then plan, test and play after each episode in one compiled loop; return the bounds."""
         history = np.empty((episodes, 3))
         spare, played, going = spare_slots(self.problem), 0, True
         counts.reserve(spare)
@@ -289,7 +290,7 @@ class KL:
     # -- sharper certificates ----------------------------------------------------------------------------------------
 
     def _sharpened(self, counts: Counts, claim: Triple, kind: int) -> tuple[Triple, int]:
-        """The claim and its candidate, or those of the pair certificate or of boxes where these are due and better."""
+        """Return the claim and its candidate, or those of the pair certificate or of boxes if these are due and better."""
         if pairs_due(self.asked, counts.episodes, claim[2], self.rules.eps):
             claim, kind = self._with_pairs(counts, claim, kind)
         if boxes_due(self.boxed, counts.episodes, claim[2], self.rules.eps):
@@ -298,21 +299,21 @@ class KL:
         return claim, kind
 
     def _with_pairs(self, counts: Counts, claim: Triple, kind: int) -> tuple[Triple, int]:
-        """The claim and its candidate, or those of the pair certificate if its gap is smaller; both candidates are tried."""
+        """Return the claim and its candidate, or those of the pair certificate if that has a smaller gap for either one."""
         gap, smallest, occupied = claim[2], np.inf, None
         for tried in (kind, 1 - kind):
             if occupied is not None and np.array_equal(*(plan.policy[occupied] for plan in self.plans)):
-                break  # the same policy wherever it can be
-            (lower, upper, apart), found = self._pair_claim(self.rules, counts, self.plans[tried])
-            if found is None:
+                break  # both candidates are the same policy in all occupied states
+            (lower, upper, paired), tables = self._pair_claim(self.rules, counts, self.plans[tried])
+            if tables is None:
                 break
-            apart *= 1.0 + PAIRS_ROOM
-            occupied, switch_action = found
+            paired *= 1.0 + PAIRS_ROOM
+            occupied, switch_action = tables
             if self.remembers and (smallest == np.inf or tried == self.last):
                 self.remembered = self.plans[tried].policy.copy(), switch_action
-            smallest = min(smallest, apart)
-            if apart < claim[2]:
-                claim, kind = (lower, upper, apart), tried
+            smallest = min(smallest, paired)
+            if paired < claim[2]:
+                claim, kind = (lower, upper, paired), tried
             if claim[2] <= self.rules.eps:
                 break
         self.asked = PairsAsked(counts.episodes, float(smallest), float(gap))
@@ -321,23 +322,23 @@ class KL:
     def _pair_claim(
         self, rules: PlanConstants, counts: Counts, plan: Candidate
     ) -> tuple[Triple, tuple[np.ndarray, np.ndarray] | None]:
-        """What the pair certificate claims about a planned candidate; about which states, and by which action it may lose.
+        """Return the pair certificate's claim about a planned candidate, the occupied states, and the actions to switch to.
 
-        Neither states nor actions if there are too many pairs.
+        The states and actions are None if there are too many pairs.
         """
-        ratio, found = np.inf, None
-        # A declared range of returns says nothing of states where nobody can be, which pairs may be about.
+        ratio, tables = np.inf, None
+        # A declared range of returns does not bound states that cannot be reached, which pairs may be about.
         if not self.problem.limits_returns:
             self._fetch(counts)
             planned = self._inputs(rules, self._arrays(counts)), self.optimism, plan
             occupied = pairs.occupied_states(*planned)
             if occupied is not None:
                 ratio, switch_action = pairs.pair_ratio(*planned, occupied, self.problem.balls)
-                found = occupied, switch_action
-        return plans_of._claim_of(self.frame, rules, self.optimism, plan, ratio), found
+                tables = occupied, switch_action
+        return plans_of._claim_of(self.frame, rules, self.optimism, plan, ratio), tables
 
     def _with_boxes(self, counts: Counts, gap: float, kind: int) -> tuple[float, int]:
-        """The gap and its candidate, or those of the boxes if their gap is small enough; both candidates are tried."""
+        """Return the gap and its candidate, or those of boxes if their gap is small enough, for either candidate."""
         self.boxed, eps = counts.episodes, self.rules.eps / (1.0 + 2.0 * BOX_ROOM)
         for tried in (kind, 1 - kind):
             if tried != kind and np.array_equal(self.plans[0].policy, self.plans[1].policy):
@@ -350,7 +351,7 @@ class KL:
     def _boxes(
         self, rules: PlanConstants, counts: Counts, policy: np.ndarray, gap: float, eps: float
     ) -> tuple[boxes.Tree, float] | None:
-        """A tree of parts of the balls in which the policy's gap is at most ``eps``, and the largest; None if not found."""
+        """Return a tree of parts of the balls in which the policy's gap is at most ``eps``, and the largest gap; or None."""
         (optimism, plans), arrays = self._new_plans(), self._arrays(counts)
         plans[GIVEN % 2].policy[:] = policy
 
@@ -362,11 +363,11 @@ class KL:
     # -- claims ------------------------------------------------------------------------------------------------------
 
     def claim(self, counts: Counts, plan: Plan) -> Claim:
-        """The bounds of the candidate with all solvers converged."""
+        """Return the bounds of the candidate with all solvers converged."""
         return self.bounds_of(counts, plan.policy)
 
     def bounds_of(self, counts: Counts, policy: np.ndarray, *, pairs: bool = True) -> Claim:
-        """What is certified about any policy ``(steps, S)``, with all solvers converged; the pair test is asked, or not."""
+        """Return what is certified about any policy ``(steps, S)``, with all solvers converged, by ``pairs`` too or not."""
         (rules, bounds), test = self._given(counts, policy), RATIO
         if not pairs:
             return self._rounded(bounds, test)
@@ -381,7 +382,7 @@ class KL:
         return self._rounded(bounds, test)
 
     def _rounded(self, claim: Triple, test: str) -> Claim:
-        """In the reward's units, with room for whoever checks it with other, equally careful roundings."""
+        """Return a claim in the reward's units, with room for verifiers that round differently."""
         lower, upper, gap = self.in_reward_units(*claim)
         room = CLAIM_ROUNDING * self.problem.return_spread
         return Claim(float(lower - room), float(upper + room), float(gap * (1.0 + GAP_ROUNDING) + room), test)
@@ -395,18 +396,18 @@ class KL:
         return rules, claim
 
     def _give(self, policy: np.ndarray) -> None:
-        """Make a policy the candidate that is given; a plan may have the table of the one before."""
+        """Set the given candidate to a new copy of a policy, because a plan may own the table of the one before."""
         given = self.plans[GIVEN % 2]._replace(policy=np.array(policy, dtype=np.int64))
         self.plans = (given, self.plans[1]) if GIVEN % 2 == 0 else (self.plans[0], given)
 
     def _fetch(self, counts: Counts) -> None:
-        """What a GPU knows of its plan, for those who go on with it here."""
+        """Copy the tables and radii of the GPU's last plan to the CPU, if there is a GPU."""
         if self.planner is not None:
             self.planner.fetch(self.optimism, self.plans)
             refresh_radii(self.rules, counts.arrays)
 
     def interval_of(self, counts: Counts, policy: np.ndarray) -> tuple[float, float]:
-        """Bounds on the value of any policy ``(steps, S)``; they hold together with all claims."""
+        """Return bounds on the value of any policy ``(steps, S)``; they hold together with all claims."""
         problem, (rules, bounds) = self.problem, self._given(counts, policy)
         values = np.ones((problem.steps + 1, problem.n_states + 1))
         plans_of._value_optimistically(self._inputs(rules, self._arrays(counts)), policy, values)
@@ -416,9 +417,9 @@ class KL:
         return self._rounded((bounds[0], upper, 0.0), RATIO)[:2]
 
     def value_bounds(self, counts: Counts, policy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Lower bounds of the policy's and upper bounds of the best value, ``(steps, S)``; NaN where nobody can be.
+        """Return lower bounds on the policy's and upper bounds on the best value, ``(steps, S)``; NaN if unreachable.
 
-        All of them hold together with the claim; where returns are declared, for the states where somebody can be.
+        All of them hold together with the claim; if returns are declared, only for states that can be reached.
         """
         self._given(counts, policy)
         problem, frame, rules = self.problem, self.frame, self.rules
@@ -433,11 +434,11 @@ class KL:
         return bounds[0] - pad + problem.tail[0], bounds[1] + pad + problem.tail[1]
 
     def _pad(self) -> float:
-        """What rounding may have done to a value."""
+        """Return a bound on the rounding error of a value."""
         return (ROUNDING * (self.problem.steps + 1) + self.rules.exponent_rounding) / abs(self.rules.beta)
 
     def in_reward_units(self, lower: Any, upper: Any, gap: Any) -> Bounds:
-        """Undo the shift of the rewards, and widen by what the change of a tiny β may have cost, and by the tail."""
+        """Undo the shift of the rewards, and widen by the change of a tiny β and by the tail of discounted returns."""
         offset = self.problem.duration * self.rules.shift
         risen = self.rules.beta > self.problem.beta
         lower, upper = offset + lower - self.bias * risen, offset + upper + self.bias * (not risen)
@@ -449,8 +450,9 @@ class KL:
 def revealing_policy(problem: Problem, arrays: CountArrays) -> np.ndarray:
     r"""Return the policy ``(steps, S)`` with the largest expected :math:`\sum_h (k-1)/\sqrt{n+1}` under the estimated laws.
 
-    :math:`k` is the number of classes of the pair's ball and :math:`n` how often it was fed. A policy that lasts, and whose
-    outcomes tell more labels apart, reveals more; a law that was seen less is worth more.
+    :math:`k` is the number of classes of the pair's ball and :math:`n` the number of its visits. Longer episodes, and
+    outcomes that distinguish more labels, reveal more; a law with fewer visits counts more. See "What is played" on the page
+    "Known mechanics, unknown noise".
     """
     pairs = problem.n_states * problem.n_actions
     used, visits = arrays.used[:pairs], arrays.visits[:pairs]

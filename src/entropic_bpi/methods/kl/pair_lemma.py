@@ -1,4 +1,7 @@
-"""The lemma of the pair certificate: the value of one row over that of another; see :mod:`entropic_bpi.methods.kl.pairs`."""
+"""The lemma of the pair certificate, which bounds the ratio of the values of two rows.
+
+See :mod:`entropic_bpi.methods.kl.pairs`, and "The pair certificate" on the page "The KL method".
+"""
 
 import math
 
@@ -9,9 +12,9 @@ from entropic_bpi.methods.kl.gap import ball_extreme, keep_largest, largest_aver
 from entropic_bpi.methods.kl.records import Inputs, PairBuffers, PairNoise, PairRows
 from entropic_bpi.types import Reals
 
-# Rounding of one bound, relative; more than what sums of a few hundred terms and exponents up to 600 can lose.
+# Relative rounding error of one bound; more than that of sums of a few hundred terms, and of exponents up to 600.
 ROUNDING = 1e-12
-# A coupling that leaves less than this is none.
+# There is no coupling if less than this is left to spread.
 SMALLEST_SPARE = 1e-12
 # Means below this may have lost digits.
 SMALLEST_MEAN = 1e-280
@@ -21,9 +24,9 @@ KNOWN = 1e-9
 
 @inner
 def _reference(inputs: Inputs, buffers: PairBuffers, other: int, base: int) -> int:
-    """The shared successor with the largest smaller frequency, otherwise the base's most frequent; the lowest of ties.
+    """Return the shared successor with the largest smaller frequency, or the base's most frequent one; the lowest of ties.
 
-    By the counts alone, so that whoever checks the certificate chooses the same.
+    It depends on the counts alone, so that a verifier chooses the same.
     """
     rows, visits, best, score = buffers.rows, inputs.arrays.visits, -1, 0.0
     mine, theirs = visits[rows.row[other]], visits[rows.row[base]]
@@ -40,6 +43,7 @@ def _reference(inputs: Inputs, buffers: PairBuffers, other: int, base: int) -> i
 
 @inner
 def most_frequent(rows: PairRows, row: int) -> int:
+    """Return the most frequent successor of a row, the lowest of ties."""
     best = 0
     for k in range(1, rows.different[row]):
         more = rows.seen[row, k] - rows.seen[row, best]
@@ -50,7 +54,7 @@ def most_frequent(rows: PairRows, row: int) -> int:
 
 @inner
 def _enumerate(inputs: Inputs, buffers: PairBuffers, base: int, ref: int) -> int:
-    """The boxes of the base's successors relative to the reference, and which of them get corners; how many.
+    """Set the boxes of the base's successors relative to the reference, and choose those with corners; return how many.
 
     Underflow is safe: only the lower end of a box can be 0.
     """
@@ -71,9 +75,9 @@ def _enumerate(inputs: Inputs, buffers: PairBuffers, base: int, ref: int) -> int
 
 @inner
 def _tilt(inputs: Inputs, rows: PairRows, row: int, upper: bool, r: int, d: Reals, mass: Reals) -> bool:
-    """Shares of a row's successors, weighed by e^{βr} and the middle of what is known of their value, that add up to 1.
+    """Fill ``mass`` with shares of a row's successors, by e^{βr} and the middle of the bounds on their values.
 
-    Underflow is safe: any shares would do.
+    Returns whether they could be computed. Underflow is safe: any shares give a valid bound.
     """
     arrays, own, total = inputs.arrays, rows.row[row], 0.0
     mass[: rows.different[row]] = 0.0
@@ -93,7 +97,7 @@ def _tilt(inputs: Inputs, rows: PairRows, row: int, upper: bool, r: int, d: Real
 
 @inner
 def _couple(inputs: Inputs, buffers: PairBuffers, other: int, base: int, ref: int) -> float:
-    """Prepare the coupling of the tilted laws: how much of the base has no counterpart; 0 if there is no coupling."""
+    """Prepare the coupling of the tilted laws; return how much of the base has no counterpart, 0 without a coupling."""
     rows, d, positive, spare = buffers.rows, buffers.next.d, inputs.rules.sign > 0, 0.0
     r, mass, left = rows.position[base, ref], buffers.scratch.mass, buffers.scratch.left
     if not _tilt(inputs, rows, other, positive, r, d, mass[0]):
@@ -145,7 +149,7 @@ def _move(
 def _corner_ratio(
     inputs: Inputs, buffers: PairBuffers, other: int, corner: int, count: int, rule: int, below: float
 ) -> float:
-    """The ratio at one corner by one rule; ``below`` is the extreme of the base there.
+    """Return the ratio at one corner by one rule; ``below`` is the extreme of the base there.
 
     Underflow is safe: a mean that may have lost digits to it gives infinity.
     """
@@ -169,7 +173,7 @@ def _corner_ratio(
 def _worst_corner(
     inputs: Inputs, buffers: PairBuffers, other: int, base: int, count: int, rules: int, limit: float
 ) -> float:
-    """The largest ratio over the corners by the better of the ``rules`` (1 or 2); ``limit`` if both reach it."""
+    """Return the largest ratio over the corners, by the better of 1 or 2 ``rules``; ``limit`` if all reach it."""
     rows, scratch, sign = buffers.rows, buffers.scratch, inputs.rules.sign
     f, positive = scratch.f, sign > 0
     worst, second = 0.0, 0.0 if rules == 2 else np.inf
@@ -195,9 +199,10 @@ def _worst_corner(
 def _common_noise(
     noise: PairNoise, inputs: Inputs, buffers: PairBuffers, top: int, bottom: int, table: Reals, limit: float
 ) -> float:
-    """The lemma for rows with one law, whose classes lie in each other: one ball, no corners; at most ``limit``.
+    """Return the bound of the lemma for rows with a common law, one of which has the finer classes; at most ``limit``.
 
-    The ratio is an average of those of the classes, weighed by what the denominator is worth.
+    There is one ball and no corner: the ratio is an average of the ratios of the classes, weighted by the denominator. See
+    "Pairs with common noise" on the page "Known mechanics, unknown noise".
     """
     rows, d, work, arrays = buffers.rows, buffers.next.d, inputs.scratch.work, inputs.arrays
     over, under, positive = rows.row[top], rows.row[bottom], inputs.rules.sign > 0
@@ -246,7 +251,7 @@ def _limit_by_noise(
 
 @inner
 def compare_rows(inputs: Inputs, buffers: PairBuffers, top: int, bottom: int, table: Reals, limit: float) -> float:
-    """The lemma: the value of one row over that of another, ``table`` being d or R of the next step; at most ``limit``."""
+    """Return the bound of the lemma on one row over another, at most ``limit``; ``table`` is d or R of the next step."""
     rows, known, positive = buffers.rows, buffers.scratch.known, inputs.rules.sign > 0
     limit = _limit_by_noise(buffers.noise, inputs, buffers, top, bottom, table, limit)
     other, base = (top, bottom) if positive else (bottom, top)

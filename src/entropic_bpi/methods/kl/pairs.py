@@ -1,12 +1,13 @@
 r"""The pair certificate: relative values of pairs of states instead of boxes of absolute ones.
 
-:mod:`entropic_bpi.methods.kl.gap` compares the optimum with the candidate in one state, and pays for the uncertainty of a
-future that both share unless they share its very states. Here *pairs* of states are compared, backwards from 1:
+:mod:`entropic_bpi.methods.kl.gap` compares the optimum with the candidate in one state. The uncertainty of the values of
+later states cancels only if both lead to the same states. Here *pairs* of states are compared, backwards from 1:
 
 .. math:: d_h(x,y) \ge Z^{\hat\pi}_h(x)/Z^{\hat\pi}_h(y),\qquad
           R_h(x,y) \ge Z^\star_h(x)/Z^{\hat\pi}_h(y)\ (\beta>0),\quad Z^{\hat\pi}_h(x)/Z^\star_h(y)\ (\beta<0),
 
-and :math:`\rho_h(s)=R_h(s,s)`. Same event, same test: :math:`\log\rho_1(s_1)\le|\beta|\varepsilon`.
+and :math:`\rho_h(s)=R_h(s,s)`. The event and the test are the same: :math:`\log\rho_1(s_1)\le|\beta|\varepsilon`
+(Proposition 3 on the page "The KL method").
 
 **One lemma.** A numerator row and a denominator row; the *base* is the one whose future is the candidate's, with
 :math:`z_j=Z^{\hat\pi}_{h+1}(j)` at its successors (the denominator for :math:`\beta>0`, the numerator for
@@ -82,9 +83,9 @@ def _write_out(inputs: Inputs, buffers: PairBuffers, h: int, s: int, a: int, r: 
 
 @inner
 def _same(inputs: Inputs, buffers: PairBuffers, row: int, step: int, r: int, box: Box, plain: float) -> float:
-    """``same`` of the gap certificate, with weights in a box of values and in one relative to a frequent successor.
+    """Return ``same`` of the gap certificate, with weights in a box of values and in one relative to a frequent successor.
 
-    Weights relative to that may underflow, which ``same_ratio`` expects.
+    Relative weights may underflow, which ``same_ratio`` allows for.
     """
     arrays, rows, next, ends = inputs.arrays, buffers.rows, buffers.next, buffers.scratch.box
     bound = same_ratio(inputs, row, step, box, 1.0, plain)
@@ -105,7 +106,7 @@ def _same(inputs: Inputs, buffers: PairBuffers, row: int, step: int, r: int, box
 def _one_state(
     inputs: Inputs, optimism: Optimism, plan: Candidate, h: int, p: int, box: Box, buffers: PairBuffers
 ) -> tuple[float, int]:
-    """ρ of the state at position ``p``, where it comes from, and its gains."""
+    """Return ρ of the state at position ``p`` and the action that it comes from; fill in the state's gains."""
     s, gain, first = buffers.states[p], buffers.gain, p * inputs.frame.n_actions
     sign, chosen = inputs.rules.sign, min(plan.policy[h, s], actions_at(inputs.frame, h) - 1)
     _write_out(inputs, buffers, h, s, chosen, first + chosen)
@@ -138,7 +139,7 @@ def _one_state(
 def _one_pair(
     inputs: Inputs, optimism: Optimism, plan: Candidate, h: int, p: int, q: int, buffers: PairBuffers
 ) -> tuple[float, float]:
-    """d and R of the states at two positions."""
+    """Return d and R of the states at two positions."""
     sign, gain, next = inputs.rules.sign, buffers.gain, buffers.next
     positive, actions, x, y = sign > 0, inputs.frame.n_actions, buffers.states[p], buffers.states[q]
     mine, theirs = p * actions + plan.policy[h, x], q * actions + plan.policy[h, y]
@@ -159,7 +160,7 @@ def _one_pair(
 
 @inlined
 def mark_state(frame: Frame, marked: np.ndarray, h: int, y: int) -> None:
-    """Mark a state of step ``h`` in ``marked`` ``(.., S + 1)``; "elsewhere" is anything that can be reached."""
+    """Mark a state of step ``h`` in ``marked`` ``(.., S + 1)``; "elsewhere" marks all states that can be reached."""
     if y == frame.n_states and not marked[h, y]:
         for i in range(frame.first_state[h], frame.first_state[h + 1]):
             marked[h, frame.states[i]] = True
@@ -168,7 +169,7 @@ def mark_state(frame: Frame, marked: np.ndarray, h: int, y: int) -> None:
 
 @compiled
 def _occupy(inputs: Inputs, optimism: Optimism, plan: Candidate, occupied: np.ndarray, most: int) -> int:
-    """Mark where the candidate, or a deviation that is not ruled out at once, can be at each step.
+    """Mark the states that the candidate, or a deviation that is not ruled out at once, can reach at each step.
 
     Returns the number of pairs of successors of the candidate's rows, counted until it exceeds ``most``.
     """
@@ -196,7 +197,7 @@ def _occupy(inputs: Inputs, optimism: Optimism, plan: Candidate, occupied: np.nd
 
 @inner
 def _close(now: Relations, count: int) -> None:
-    """Give elsewhere the worst that any state can do, in its own column too: two unseen states need not be the same."""
+    """Give "elsewhere" the largest entries of all states, on its diagonal too: two unseen states may be different ones."""
     now.rho[-1] = 1.0
     for x in range(count):
         now.rho[-1] = max(now.rho[-1], now.r[x, x])
@@ -214,7 +215,7 @@ def _close(now: Relations, count: int) -> None:
 def _step(
     inputs: Inputs, optimism: Optimism, plan: Candidate, h: int, occupied: np.ndarray, buffers: PairBuffers
 ) -> None:
-    """Relate the occupied states of one step, from the relations of the next."""
+    """Compute the relations of the occupied states of one step from those of the next."""
     frame, now, count = inputs.frame, buffers.now, 0
     low, cap = (plan.z, optimism.z) if inputs.rules.sign > 0 else (optimism.z, plan.z)
     box = Box(low[h + 1], plan.high[h + 1], buffers.next.rho, cap[h + 1])
@@ -238,7 +239,7 @@ def _step(
 def relate(
     inputs: Inputs, optimism: Optimism, plan: Candidate, occupied: np.ndarray, buffers: PairBuffers, switches: Integers
 ) -> float:
-    """How much better than the candidate any policy can be; into ``switches`` ``(steps, S)`` by which action."""
+    """Return how much better than the candidate any policy can be; fill ``switches`` ``(steps, S)`` with the actions."""
     frame, rho = inputs.frame, np.inf
     for h in range(frame.steps - 1, -1, -1):
         _step(inputs, optimism, plan, h, occupied[h], buffers)
@@ -251,7 +252,7 @@ def relate(
 
 
 def occupied_states(inputs: Inputs, optimism: Optimism, plan: Candidate) -> np.ndarray | None:
-    """Which states ``(steps, S)`` the certificate of the candidate is about; None if they make too many pairs."""
+    """Return the states ``(steps, S)`` that the pair certificate is about; None if they make too many pairs."""
     occupied = np.zeros((inputs.frame.steps, inputs.frame.n_states + 1), dtype=np.bool_)
     pairs = _occupy(inputs, optimism, plan, occupied, MOST_PAIRS)
     return np.ascontiguousarray(occupied[:, :-1]) if pairs <= MOST_PAIRS else None
@@ -260,7 +261,7 @@ def occupied_states(inputs: Inputs, optimism: Optimism, plan: Candidate) -> np.n
 def pair_ratio(
     inputs: Inputs, optimism: Optimism, plan: Candidate, occupied: np.ndarray, balls: Balls | None = None
 ) -> tuple[float, Integers]:
-    """How much better than the candidate any policy can be, as a ratio of Z, and by which action, ``(steps, S)``.
+    """Return how much better than the candidate any policy can be, as a ratio of Z, and the actions, ``(steps, S)``.
 
     ``optimism`` and ``plan`` are those of the gap certificate, from the same counts; ``balls`` those of declared noise.
     """

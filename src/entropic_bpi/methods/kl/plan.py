@@ -24,7 +24,7 @@ from entropic_bpi.types import Behaviour
 
 # The round in which a given policy is evaluated.
 FINAL_ROUND = -1
-# When the pair certificate is computed: after this growth of the episodes, or this close to ε by what is expected of it.
+# The pair certificate is computed after this growth of the episodes, or if its expected gap is within this factor of ε.
 PAIRS_GROWTH, PAIRS_CLOSE = 1.2, 1.1
 # Rounding of the exponents βr, relative, added on the safe side.
 EXPONENT_ROUNDING = 1e-15
@@ -65,12 +65,12 @@ def plan_constants(
 
 
 def _declared_ends(problem: Problem, beta: float) -> tuple[np.ndarray, np.ndarray]:
-    """Between what e^{β·return} from each step on lies, in units of the shifted rewards, under the declared return range.
+    """Return bounds on e^{β·return} from each step on, for the shifted rewards, under the declared range of returns.
 
-    Whoever is somewhere after h steps has earned at least h·low and at most h·high, and what follows does not depend on it:
-    from there on the return is at most R_high - h·low and at least R_low - h·high. The artificial step, at the end, is like
-    the first one. Underflow is safe: a lower end of 0 says nothing, and the upper end is at least e^-600, since the declared
-    range meets that of the rewards.
+    After h steps, rewards from h·low to h·high were paid, and what follows does not depend on them: the remaining return is
+    at most R_high - h·low and at least R_low - h·high. The artificial step, which is last here, is like the first one.
+    Underflow is safe: a lower end of 0 is trivial, and the upper end is at least e^-600, since the declared range meets that
+    of the rewards.
     """
     after = np.append(np.arange(problem.horizon), 0)
     if not problem.limits_returns:
@@ -99,9 +99,9 @@ def _extend(frame: Frame, h: int, values: np.ndarray, largest: bool) -> None:
 def _claim_of(
     frame: Frame, rules: PlanConstants, optimism: Optimism, plan: Candidate, ratio: float
 ) -> tuple[float, float, float]:
-    """Lower bound of the candidate's value, upper bound of the optimum, and the gap, rounded outwards; infinite: none.
+    """Return a lower bound on the candidate's value, an upper bound on the optimum and the gap, rounded outwards.
 
-    Underflow is safe: a Z of 0 gives no bound.
+    They are infinite if they cannot be computed. Underflow is safe: a Z of 0 gives no bound.
     """
     pad = (states.ROUNDING * (frame.steps + 1) + rules.exponent_rounding) / abs(rules.beta)
     best, worst = optimism.z[0, frame.start], plan.z[0, frame.start]
@@ -112,22 +112,25 @@ def _claim_of(
 
 
 def pairs_due(asked: records.PairsAsked, episodes: int, gap: float, eps: float) -> bool:
-    """Whether the pair certificate may decide, or was not asked for long; asked again about the same counts, it is."""
+    """Return whether the pair certificate is due: it may end the run, or was not computed for long.
+
+    It is also due for the counts of the last time, so that a plan that is made again is the same.
+    """
     if gap <= eps:
         return False
     if episodes == asked.episodes or episodes >= PAIRS_GROWTH * asked.episodes:
         return True
-    # The two gaps fall together.
+    # Expect the two gaps to fall by the same factor.
     return asked.pairs < np.inf and gap < np.inf and asked.pairs * float(gap) <= PAIRS_CLOSE * eps * asked.ratio
 
 
 def boxes_due(boxed: int, episodes: int, gap: float, eps: float) -> bool:
-    """Whether boxes are tried, and were not for long; asked again about the same counts, they are."""
+    """Return whether boxes are due: they were not tried for long, or it was for the same counts."""
     return boxed >= 0 and not gap <= eps and (episodes == boxed or episodes >= BOX_GROWTH * boxed)
 
 
 def _first_kind_of(round: int) -> int:
-    """Which candidate is tried first: the order changes every second round, so that each leads challenger rounds."""
+    """Return which candidate is tried first: the order changes every second round, so that each leads challenger rounds."""
     if round == FINAL_ROUND:
         return states.GIVEN
     return states.SMALLEST_GAP if round // 2 % 2 else states.PESSIMISTIC_BEST
@@ -154,7 +157,7 @@ def _plan_all(
     scratch: Scratch,
     round: int,
 ) -> tuple[float, float, float, int, int]:
-    """Plan everything; the claim, which candidate it is about, and which one was evaluated last.
+    """Make a plan; return the claim, the candidate that it is about, and the candidate that was evaluated last.
 
     The states of a step are planned in as many parts as there are layers of scratch, by several threads or by one.
     """
@@ -175,7 +178,7 @@ def _plan_all(
             begin, count = frame.first_state[h], frame.first_state[h + 1] - frame.first_state[h]
             for part in prange(parts):
                 inputs = Inputs(frame, rules, arrays, _layer(scratch, part))
-                # Without linking, named tuples enter a ``prange`` only as they were passed.
+                # Without linking, Numba passes a named tuple into a ``prange`` only if it is an argument.
                 own, twin = (first, second) if kind % 2 == 0 else (second, first)
                 trial = records.Trial(optimism, own, twin, kind, tried == 1)
                 for i in range(begin + part * count // parts, begin + (part + 1) * count // parts):
@@ -195,7 +198,7 @@ def _plan_all(
 
 @compiled
 def _value_optimistically(inputs: Inputs, policy: np.ndarray, values: np.ndarray) -> None:
-    """How good a given policy may be: fill ``values`` ``(steps + 1, S + 1)``, which has 1 after the last step."""
+    """Fill ``values`` ``(steps + 1, S + 1)``, 1 after the last step, with optimistic values of a given policy."""
     frame, sign = inputs.frame, inputs.rules.sign
     for h in range(frame.steps - 1, -1, -1):
         for i in range(frame.first_state[h], frame.first_state[h + 1]):
@@ -224,8 +227,8 @@ def _run_every(
     """Play an episode, plan, test; once for each row of ``history``, or until the test passes or pairs are due.
 
     The ``challenger`` is played if it is remembered from the pair certificate, otherwise that of the last candidate.
-    Returns the number of episodes played, which candidate the last claim is about, which one was evaluated last, and the
-    transition that was declared impossible, if any.
+    Returns the number of episodes played, which candidate the last claim is about, which one was evaluated last, and the row
+    and successor of a transition that is declared impossible, or -1, -1.
     """
     optimism, plans, scratch = memory
     claimed = last = begin.last

@@ -22,11 +22,11 @@ MAX_SHARED = 3
 class PlanConstants(NamedTuple):
     """What a plan needs besides the counts: the risk parameter, e^{βr} per (s, a), and the radius of each row's ball.
 
-    ``radius[i]`` is that of the ``planned[i]`` visits which row ``i`` had at the last plan. The tolerances say how far the
-    solvers go: bounds are valid for any. ``seed`` breaks ties; a gap of ``eps`` is enough; ``challenge`` says whether
-    every second round plays the challenger. What a step pays and all that follows, as e^{β·return}, lies between ``bottom``
-    and ``top`` of that (real) step wherever anybody can be; their last entries are for the artificial step -1. A reward of
-    a step counts ``factor`` times. ``interval`` ``(rows, 2, 4)`` has the box of each row, with an upper end of 2 where there
+    ``radius[i]`` is for the ``planned[i]`` visits that row ``i`` had at the last plan. The tolerances are those of the
+    solvers; bounds are valid for any tolerance. ``seed`` breaks ties; a run stops at a gap of ``eps``; ``challenge``: every
+    second round plays the challenger. In states that can be reached, e^{β·return} from a (real) step on lies between its
+    ``bottom`` and ``top``; their last entries are for the artificial step -1. The reward of a step has the weight
+    ``factor``. ``interval`` ``(rows, 2, 4)`` has the box of each row, with an upper end of 2 where there
     is none. Problems that never have boxes have an empty vector instead, and the code of boxes is not compiled
     (:mod:`entropic_bpi.methods.kl.boxes`).
     """
@@ -65,7 +65,7 @@ class Optimism(NamedTuple):
 class Candidate(NamedTuple):
     """A candidate's plan: pessimistic ``z``, upper end ``high`` of the box, ``rho`` and ``policy``.
 
-    ``switch_action`` is the action by which the candidate may lose most in a state, -1 if that is none but the future.
+    ``switch_action`` is the action that ``rho`` of a state comes from, -1 if it comes from the candidate's own action.
     """
 
     z: np.ndarray
@@ -76,7 +76,7 @@ class Candidate(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Working memory: one layer for each part of the states that is planned by itself.
+    """Working memory, with one layer for each part of the states that is planned separately.
 
     The first two rows of ``work`` belong to the balls, the last four to their boxes. ``pessimistic`` has the values of the
     actions of one state and ``bounds`` those of the gap if one is chosen, ``shared`` and ``scores`` the successors that two
@@ -91,6 +91,7 @@ class Scratch(NamedTuple):
 
 
 def new_scratch(rules: PlanConstants, n_actions: int, layers: int) -> Scratch:
+    """Return working memory with so many layers."""
     work, (pessimistic, bounds) = np.empty((layers, 10, rules.widest)), np.empty((2, layers, n_actions))
     shared, scores = np.empty((layers, MAX_SHARED), dtype=np.int64), np.empty((layers, MAX_SHARED))
     return Scratch(work, pessimistic, bounds, shared, scores)
@@ -106,7 +107,7 @@ class Inputs(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A candidate to be planned, of which ``kind``; ``twin`` is the other, which before the ``second`` one was planned."""
+    """A candidate to be planned and its ``kind``; ``twin`` is the other one, already planned if this is the ``second``."""
 
     optimism: Optimism
     plan: Candidate
@@ -116,7 +117,7 @@ class Trial(NamedTuple):
 
 
 class PairsAsked(NamedTuple):
-    """When the pair certificate was computed last, the gap that it found, and that of the gap certificate then."""
+    """The episodes when the pair certificate was computed last, its gap, and that of the gap certificate then."""
 
     episodes: int
     pairs: float
@@ -124,7 +125,7 @@ class PairsAsked(NamedTuple):
 
     @classmethod
     def of(cls, numbers: Iterable[float]) -> PairsAsked:
-        """From the three, in an array or not."""
+        """Return the record from its three numbers."""
         episodes, pairs, ratio = map(float, numbers)
         return cls(int(episodes), pairs, ratio)
 
@@ -133,9 +134,9 @@ NEVER_ASKED = PairsAsked(-1, np.inf, np.inf)
 
 
 class EveryBegin(NamedTuple):
-    """Where the compiled run begins that plans after every episode.
+    """The state in which the compiled run begins that plans after every episode.
 
-    ``round`` and ``episodes`` so far; the candidate that was evaluated ``last``; whether the challenger of the pair
+    The ``round`` and ``episodes`` so far; the candidate that was evaluated ``last``; whether the challenger of the pair
     certificate is ``remembered``, and when that was ``asked``; the episodes when boxes were tried last, -1 for never.
     """
 
@@ -148,7 +149,7 @@ class EveryBegin(NamedTuple):
 
 
 class Box(NamedTuple):
-    """What is known of the next step, by state: Z within ``low`` and ``high``, the ratio ``rho``, and what caps ρZ."""
+    """Bounds at the next step, by state: ``low`` and ``high`` on Z, ``rho`` on the ratio, and ``cap`` on ρZ."""
 
     low: np.ndarray
     high: np.ndarray
@@ -157,7 +158,7 @@ class Box(NamedTuple):
 
 
 class Deviation(NamedTuple):
-    """One action instead of another at a ``step``: the rows ``top`` over ``bottom``, and ``gain``, that of their e^{βr}."""
+    """One action instead of another at a ``step``: the rows ``top`` over ``bottom``; ``gain`` is the ratio of e^{βr}."""
 
     step: int
     top: int
@@ -167,9 +168,9 @@ class Deviation(NamedTuple):
 
 @by_pointer
 class Relations(NamedTuple):
-    """What the pair certificate knows of the occupied states of one step, in their order; the last is "elsewhere".
+    """Bounds of the pair certificate on the occupied states of one step, in their order; the last one is "elsewhere".
 
-    ``position`` ``(S + 1)`` says which one a state is. ``d[x, y]`` bounds Z^π(x)/Z^π(y), ``r[x, y]`` bounds Z*(x)/Z^π(y)
+    ``position`` ``(S + 1)`` is the index of each state. ``d[x, y]`` bounds Z^π(x)/Z^π(y), ``r[x, y]`` bounds Z*(x)/Z^π(y)
     for β > 0 and Z^π(x)/Z*(y) for β < 0, and ``rho`` ``(S + 1)`` has the diagonal of ``r`` by state. ``switch_action``
     ``(S + 1)`` is as in :class:`Candidate`.
     """
@@ -183,11 +184,11 @@ class Relations(NamedTuple):
 
 @by_pointer
 class PairRows(NamedTuple):
-    """What the occupied states of one step may do, written out: ``(rows,)``, ``(rows, slots)`` or ``(rows, successors)``.
+    """The rows of the occupied states of one step, ``(rows,)``, ``(rows, slots)`` or ``(rows, successors)``.
 
     Row ``p * A + a`` is action ``a`` of the state at position ``p``, and ``row`` that of the counts. By slot: the ends
-    ``low`` and ``high`` of e^{βr}. Slots with one and the same successor differ by their rewards: ``number`` says which of
-    the row's ``different`` successors a slot leads to, ``position`` those of these at the next step, ``seen`` their visits.
+    ``low`` and ``high`` of e^{βr}. Slots with the same successor differ by their rewards: ``number`` says which of the
+    row's ``different`` successors a slot leads to. By these successors: ``position`` at the next step, and visits ``seen``.
     """
 
     row: np.ndarray
@@ -231,7 +232,7 @@ class PairScratch(NamedTuple):
 
 
 class PairBuffers(NamedTuple):
-    """All that the pair certificate works on: the relations of one step and the next, and what serves every step.
+    """All that the pair certificate works on: the relations of one step and the next, and memory for every step.
 
     ``states`` are those at each position; ``gain`` ``(states, A)`` is how many times better than the candidate's action
     another may be there (1: not at all). ``noise`` is a :class:`PairNoise`, or empty: then its code is not compiled.
@@ -249,7 +250,7 @@ class PairBuffers(NamedTuple):
 def new_pair_buffers(
     rules: PlanConstants, n_states: int, n_actions: int, occupied: int, balls: Balls | None = None
 ) -> PairBuffers:
-    """For at most so many ``occupied`` states at a step."""
+    """Return buffers for at most so many ``occupied`` states at a step."""
     widest, rows = rules.widest, occupied * n_actions
     positions, switch_actions = np.zeros((2, 2, n_states + 1), dtype=np.int64)
     rho, tables = np.ones((2, n_states + 1)), np.ones((2, 2, occupied + 1, occupied + 1))

@@ -1,4 +1,4 @@
-r"""Bounds on random rewards: the certainty equivalent of a law from the values seen, for all sample sizes at once.
+r"""Bounds on random rewards: the certainty equivalent of a law, from the values seen, for all sample sizes at once.
 
 For one β a random reward :math:`R` acts as the fixed reward :math:`\tilde r=\frac1\beta\log E\,e^{\beta R}`, because
 :math:`Z_h(s)=\sum_{s'}p(s')\,E[e^{\beta R}\mid s']\,Z_{h+1}(s')`. So a plan needs only an interval for
@@ -14,9 +14,10 @@ arcsine law, give with probability at least :math:`1-\delta'` for all :math:`n` 
 where :math:`q` lives on the values seen **and both ends of the range**. A value that is only known to lie in a cell counts
 as the cell's upper end for the upper bound and as its lower end for the lower one.
 
-Half of δ is for the rewards, shared equally by all laws that may have to be learned, whether the last step or not:
-:math:`\delta'=\delta/(2P_R)`. The function :math:`Y` is fixed before any data, which is why these bounds are for one β; or,
-where several are declared before any data, for each with its equal part of :math:`\delta'`.
+The proof is Proposition 6 on the page "The KL method". Half of δ is for the rewards, shared equally by all laws that may
+have to be learned, those of the last step included: :math:`\delta'=\delta/(2P_R)`. The function :math:`Y` is fixed before
+any data, which is why these bounds are for one β; or, if several are declared before any data, for each of them with an
+equal part of :math:`\delta'`.
 """
 
 import math
@@ -32,18 +33,18 @@ from entropic_bpi.problem.problem import Problem
 from entropic_bpi.problem.reward_counts import RewardCounts, first_entry
 from entropic_bpi.types import Integers, Reals
 
-# The bounds are few and used often: the solver goes to its end.
+# The bounds are few and used often, so the solver converges.
 CONVERGED = 1e-9
-# Relative errors, always taken on the safe side: of a mean of e^{βr}, with room for whoever checks it with other roundings,
-# and of an exponent or a reward.
+# Relative errors, always taken on the safe side: of a mean of e^{βr}, with room for verifiers that round differently, and of
+# an exponent or a reward.
 VALUE_ROUNDING = 4e-14
 ULPS = 1e-15
-# Of |β| times the range of a reward: below, e^{βr} - 1 is computed.
+# If |β| times the range of a reward is smaller than this, e^{βr} - 1 is computed instead of e^{βr}.
 SMALL_EXPONENT = 1.0
 
 
 class _Terms(NamedTuple):
-    """What an interval depends on besides the table: β, log(2/δ'), and whether all successors of a row share one law."""
+    """The constants of an interval: β, log(2/δ'), and whether all successors of a row share one law."""
 
     beta: float
     log_union: float
@@ -60,15 +61,16 @@ class _Work(NamedTuple):
 
 @inner
 def _power(exponent: float, small: bool) -> float:
-    """e^x, or e^x - 1 where that would lose the digits that matter."""
+    """Return e^x, or e^x - 1 if e^x would lose digits."""
     return math.expm1(exponent) if small else math.exp(exponent)
 
 
 @inner
 def _reward_end(terms: _Terms, seen: Reals, low: float, high: float, n: int, end: int, work: _Work) -> float:
-    """A bound on the certainty equivalent from above (``end`` 1) or below (-1); ``work.tally`` has the tallies of ``seen``.
+    """Return a bound on the certainty equivalent from above (``end`` 1) or below (-1).
 
-    Anything that is not a number ends as the end of the range. Nothing underflows: no power is below e^-600.
+    ``work.tally`` has the tallies of the values ``seen``. A NaN is replaced by the end of the range. Nothing underflows: no
+    power is below e^-600.
     """
     size, beta = seen.size, terms.beta
     origin, sign = (high, float(end)) if beta > 0 else (low, -float(end))
@@ -100,7 +102,7 @@ def _set_interval(
     bounds: Reals,
     work: _Work,
 ) -> None:
-    """Bound the certainty equivalent of a slot's law, within its declared range, from the payments ``first : last``."""
+    """Bound the certainty equivalent of a slot's law, within its declared range, from the rewards ``first : last``."""
     n, low, high = 0, arrays.low[0, slot], arrays.high[0, slot]
     for j in range(first, last):
         work.tally[j - first] = counts.times[j]
@@ -115,7 +117,7 @@ def _set_interval(
 def _refresh(
     terms: _Terms, arrays: CountArrays, counts: RewardCounts, bounds: Reals, known: Integers, work: _Work
 ) -> None:
-    """Recompute the bounds of the slots that are not what they were the last time: ``known`` has successor and visits.
+    """Recompute the bounds of the slots that have changed; ``known`` has the successor and visits of the last time.
 
     The slots of a row that was never visited are shared with others and stay as they were declared.
     """
@@ -139,7 +141,7 @@ def _refresh(
 
 
 class RewardBounds:
-    """The bounds on the rewards of all slots, kept from plan to plan: only what changed is computed again.
+    """The bounds on the rewards of all slots, kept from plan to plan: only those that change are computed again.
 
     ``beta`` is the risk parameter at which the plan computes.
     """
@@ -151,7 +153,7 @@ class RewardBounds:
         self.origin: object = None
 
     def arrays(self, counts: Counts) -> CountArrays:
-        """The arrays of ``counts``, with the bounds instead of the declared range of the rewards."""
+        """Return the arrays of ``counts``, with the bounds instead of the declared range of the rewards."""
         arrays, reward_counts = counts.arrays, counts.reward_counts
         if counts.origin is not self.origin:
             self.origin, self.bounds, self.known = counts.origin, np.empty((2, 0)), np.empty((2, 0), dtype=np.int64)

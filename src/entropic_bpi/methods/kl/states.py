@@ -1,7 +1,6 @@
-"""What one action or one state costs in a plan of the KL method: the functions that both its CPU and its GPU loops call.
+"""The plan of one action or one state by the KL method: functions that both the CPU loops and the GPU loops call.
 
-The formulas are those of :mod:`entropic_bpi.methods.kl.method`; records are passed in, and results are written into
-them.
+The formulas are those of :mod:`entropic_bpi.methods.kl.method`. Records are passed in, and results are written into them.
 """
 
 import numpy as np
@@ -17,12 +16,13 @@ from entropic_bpi.problem.ties import wins_tie
 # Rounding of one step of the recursion, relative, added on the safe side.
 ROUNDING = 1e-13
 
-# Which candidate is planned: the best pessimistically, the one of the smallest gap, or a policy that is given.
+# Which candidate is planned: the one with the best pessimistic value, the one with the smallest gap, or a given policy.
 PESSIMISTIC_BEST, SMALLEST_GAP, GIVEN = 0, 1, 2
 
 
 @inner
 def refresh_radius(rules: PlanConstants, arrays: CountArrays, row: int) -> None:
+    """Recompute the radius of a row if it was visited since the last plan."""
     n, possible, most = arrays.visits[row], rules.possible[row], arrays.max_outcomes[row]
     if rules.planned[row] == n:
         return
@@ -41,9 +41,10 @@ def refresh_radii(rules: PlanConstants, arrays: CountArrays) -> None:
 
 @inlined
 def backup(inputs: Inputs, h: int, s: int, a: int, values: np.ndarray, sign: float) -> float:
-    """Largest (``sign`` 1) or smallest (-1) mean of e^{βr} ``values`` over the ball and the rewards that are possible.
+    """Return the largest (``sign`` 1) or smallest (-1) mean of e^{βr} ``values`` over the ball and the possible rewards.
 
-    Never a NaN: what cannot be computed is infinite, on the safe side. Nothing underflows: exponents are at most 600.
+    It is never NaN: a mean that cannot be computed is infinite, on the safe side. Nothing underflows: exponents are at most
+    600.
     """
     frame, rules, arrays, scratch = inputs
     row, f = row_of(frame, h, s, a), scratch.work[2]
@@ -59,6 +60,7 @@ def backup(inputs: Inputs, h: int, s: int, a: int, values: np.ndarray, sign: flo
 
 @inner
 def optimistic_state(inputs: Inputs, optimism: Optimism, h: int, s: int) -> None:
+    """Compute the optimistic values of all actions in one state, and choose the best."""
     for a in range(actions_at(inputs.frame, h)):
         optimism.u[h, s, a] = optimistic_action(inputs, optimism, h, s, a)
     choose_greedy(inputs.frame, inputs.rules, inputs.arrays, optimism, h, s)
@@ -66,14 +68,15 @@ def optimistic_state(inputs: Inputs, optimism: Optimism, h: int, s: int) -> None
 
 @inlined
 def optimistic_action(inputs: Inputs, optimism: Optimism, h: int, s: int, a: int) -> float:
+    """Return the optimistic value of an action; that of a forbidden one is worse than any other."""
     if not is_allowed(inputs.frame, h, s, a):
-        return 0.0 if inputs.rules.sign > 0 else np.inf  # worse than any other
+        return 0.0 if inputs.rules.sign > 0 else np.inf
     return backup(inputs, h, s, a, optimism.z[h + 1], inputs.rules.sign)
 
 
 @inner
 def choose_greedy(frame: Frame, rules: PlanConstants, arrays: CountArrays, optimism: Optimism, h: int, s: int) -> None:
-    """Choose the action with the best optimistic value; of equal ones that which was seen less."""
+    """Choose the action with the best optimistic value; of equal ones the one with fewer visits."""
     best, chosen, visits = 0.0, -1, 0
     for a in range(actions_at(frame, h)):
         if not is_allowed(frame, h, s, a):
@@ -100,7 +103,7 @@ def candidate_state(inputs: Inputs, trial: Trial, h: int, s: int) -> None:
         a = greedy if i < 0 else i
         if i == greedy:
             continue
-        # An action that is at best worse than another is at worst need not be valued: it cannot be chosen.
+        # An action whose optimistic value is worse than another's pessimistic value cannot be chosen: no backup is needed.
         pessimistic[a] = u[h, s, a]
         if not is_allowed(inputs.frame, h, s, a):
             continue
@@ -121,13 +124,14 @@ def candidate_state(inputs: Inputs, trial: Trial, h: int, s: int) -> None:
 
 @inlined
 def given_action(frame: Frame, trial: Trial, h: int, s: int) -> int:
-    """The action of a given policy, -1 where the candidate is to be chosen."""
-    # The artificial step has one action, whatever a given policy names there: no other is valued.
+    """Return the action of a given policy; -1 if the candidate's action is to be chosen."""
+    # The artificial step has one action, whatever a given policy has there.
     return min(trial.plan.policy[h, s], actions_at(frame, h) - 1) if trial.kind == GIVEN else -1
 
 
 @inlined
 def choose_pessimistic_best(inputs: Inputs, h: int, s: int) -> int:
+    """Return the action with the best pessimistic value."""
     rules, pessimistic, chosen = inputs.rules, inputs.scratch.pessimistic, -1
     for a in range(actions_at(inputs.frame, h)):
         if not is_allowed(inputs.frame, h, s, a):
@@ -140,7 +144,7 @@ def choose_pessimistic_best(inputs: Inputs, h: int, s: int) -> int:
 
 @inlined
 def have_rivals(inputs: Inputs, optimism: Optimism, h: int, s: int, leader: int) -> bool:
-    """Whether an action besides the leader, the best pessimistically, may be the best."""
+    """Return whether an action other than the leader, which has the best pessimistic value, may be the best."""
     sign, rivals = inputs.rules.sign, 0
     for a in range(actions_at(inputs.frame, h)):
         rivals += sign * optimism.u[h, s, a] >= sign * inputs.scratch.pessimistic[leader]
@@ -149,13 +153,14 @@ def have_rivals(inputs: Inputs, optimism: Optimism, h: int, s: int, leader: int)
 
 @inlined
 def is_rival(inputs: Inputs, optimism: Optimism, h: int, s: int, leader: int, a: int) -> bool:
-    """Whether ``a``, or the leader itself, may be as good as the leader is at worst."""
+    """Return whether ``a`` is the leader or may be at least as good as the leader's pessimistic value."""
     sign = inputs.rules.sign
     return a == leader or not sign * optimism.u[h, s, a] < sign * inputs.scratch.pessimistic[leader]
 
 
 @inlined
 def bound_by_others(inputs: Inputs, optimism: Optimism, h: int, s: int, a: int) -> float:
+    """Return the largest ratio of another action's optimistic value to the pessimistic value of ``a``, at least 1."""
     bound = 1.0
     for b in range(inputs.frame.n_actions):
         if b != a:
@@ -165,16 +170,16 @@ def bound_by_others(inputs: Inputs, optimism: Optimism, h: int, s: int, a: int) 
 
 @inner
 def bound_if_chosen(inputs: Inputs, trial: Trial, h: int, s: int, a: int) -> float:
-    """The bound of the gap in this state if the candidate takes ``a``."""
+    """Return the bound on the gap in this state if the candidate takes ``a``."""
     floor = bound_by_others(inputs, trial.optimism, h, s, a)
     return _same(inputs, trial, h, s, a, floor, np.inf)
 
 
 @inner
 def choose_smallest_gap(inputs: Inputs, trial: Trial, h: int, s: int, leader: int) -> int:
-    """The action with the smallest gap bound in this state; ties go to the better pessimistic value.
+    """Return the action with the smallest gap bound in this state; ties go to the better pessimistic value.
 
-    Bounds that ``scratch`` has, which are not 0, are not computed again.
+    Bounds in ``scratch`` that are not 0 are not computed again.
     """
     rules, pessimistic, chosen, score = inputs.rules, inputs.scratch.pessimistic, -1, np.inf
     for a in range(inputs.frame.n_actions):
@@ -199,7 +204,7 @@ def choose_smallest_gap(inputs: Inputs, trial: Trial, h: int, s: int, leader: in
 
 @inlined
 def _copied(frame: Frame, arrays: CountArrays, plan: Candidate, twin: Candidate, h: int, s: int) -> bool:
-    """Take over the bounds of the twin, which plays the same action here, if nothing that they depend on differs."""
+    """Copy the bounds of the twin, which plays the same action here, if all that they depend on is equal."""
     for a in range(actions_at(frame, h)):
         row = row_of(frame, h, s, a)
         for j in range(arrays.begin[row], arrays.begin[row] + arrays.used[row]):
@@ -214,7 +219,7 @@ def _copied(frame: Frame, arrays: CountArrays, plan: Candidate, twin: Candidate,
 
 @inner
 def settle(inputs: Inputs, trial: Trial, h: int, s: int) -> bool:
-    """All but ρ, for the action that was chosen; whether ρ is left to do."""
+    """Set all bounds of the chosen action except ρ; return whether ρ has to be computed."""
     plan, twin = trial.plan, trial.twin
     same_action = twin.policy[h, s] == plan.policy[h, s]
     if trial.second and same_action and _copied(inputs.frame, inputs.arrays, plan, twin, h, s):
@@ -228,7 +233,7 @@ def settle(inputs: Inputs, trial: Trial, h: int, s: int) -> bool:
 
 @inlined
 def _box_top(inputs: Inputs, trial: Trial, h: int, s: int) -> float:
-    """Upper end of the box: the candidate's optimistic value for β > 0, an upper bound of Z* for β < 0."""
+    """Return the upper end of the box: the candidate's optimistic value for β > 0, an upper bound on Z* for β < 0."""
     plan, positive = trial.plan, inputs.rules.sign > 0
     value = np.inf if positive else plan.z[h, s]
     for a in range(actions_at(inputs.frame, h)):
@@ -239,8 +244,8 @@ def _box_top(inputs: Inputs, trial: Trial, h: int, s: int) -> float:
 
 @inner
 def contest(inputs: Inputs, trial: Trial, h: int, s: int) -> None:
-    """Bound ρ where another action may be better, or the candidate's own with a better future."""
-    # The greedy action first, for it deviates most; `same` next, and only as far as it matters.
+    """Bound ρ in a state where another action may be better, or the candidate's own action with a better future."""
+    # The greedy action comes first because it usually deviates most; then `same`, and only as far as it matters.
     plan, greedy = trial.plan, trial.optimism.policy[h, s]
     keep_worse(plan, h, s, greedy, deviate(inputs, trial, h, s, greedy))
     keep_worse(plan, h, s, -1, stay(inputs, trial, h, s))
@@ -252,13 +257,14 @@ def contest(inputs: Inputs, trial: Trial, h: int, s: int) -> None:
 
 @inlined
 def keep_worse(plan: Candidate, h: int, s: int, action: int, ratio: float) -> None:
+    """Replace ρ by ``ratio`` and the action to switch to by ``action``, unless ``ratio`` is at most ρ (a NaN is not)."""
     if not ratio <= plan.rho[h, s]:
         plan.rho[h, s], plan.switch_action[h, s] = ratio, action
 
 
 @inlined
 def may_deviate(rules: PlanConstants, trial: Trial, h: int, s: int, a: int) -> bool:
-    """Whether another action, by what is known of it without a closer look, is worse for ρ than all so far."""
+    """Return whether another action may raise ρ, by the ratio of its optimistic value to the pessimistic one (dev1)."""
     plan = trial.plan
     return (
         a != plan.policy[h, s] and not ratio_of(rules.sign, trial.optimism.u[h, s, a], plan.z[h, s]) <= plan.rho[h, s]
@@ -280,7 +286,7 @@ def _same(inputs: Inputs, trial: Trial, h: int, s: int, a: int, floor: float, ce
 
 @inlined
 def deviation_of(frame: Frame, rules: PlanConstants, h: int, s: int, chosen: int, a: int) -> Deviation:
-    """Action ``a`` instead of the candidate's: the row on the optimal side is the numerator for β > 0."""
+    """Return the deviation from the candidate's action to ``a``: for β > 0 the row of ``a`` is the numerator."""
     top, bottom = (a, chosen) if rules.sign > 0 else (chosen, a)
     gain = action_weight(frame, rules, h, s, top) / action_weight(frame, rules, h, s, bottom)
     return Deviation(h - frame.artificial, row_of(frame, h, s, top), row_of(frame, h, s, bottom), gain)
@@ -288,7 +294,7 @@ def deviation_of(frame: Frame, rules: PlanConstants, h: int, s: int, chosen: int
 
 @inner
 def deviate(inputs: Inputs, trial: Trial, h: int, s: int, a: int) -> float:
-    """How much better than the candidate's action ``a`` may be, where that matters; 1 elsewhere."""
+    """Return how many times better than the candidate's action ``a`` may be; 1 if that cannot raise ρ."""
     rules, plan = inputs.rules, trial.plan
     if not may_deviate(rules, trial, h, s, a):
         return 1.0
@@ -299,7 +305,7 @@ def deviate(inputs: Inputs, trial: Trial, h: int, s: int, a: int) -> float:
 
 @inner
 def stay(inputs: Inputs, trial: Trial, h: int, s: int) -> float:
-    """How much better the candidate's own action may be followed by others; what is worse already, if less."""
+    """Return how many times better the candidate's own action may be with a better future; at least ρ so far."""
     plan, z = trial.plan, trial.optimism.z
     return _same(
         inputs, trial, h, s, plan.policy[h, s], plan.rho[h, s], ratio_of(inputs.rules.sign, z[h, s], plan.z[h, s])
@@ -308,6 +314,7 @@ def stay(inputs: Inputs, trial: Trial, h: int, s: int) -> float:
 
 @inlined
 def conclude(rules: PlanConstants, trial: Trial, h: int, s: int) -> None:
+    """Limit ρ by the plain ratio and round it up; infinite if it cannot be computed."""
     plan, plain = trial.plan, ratio_of(rules.sign, trial.optimism.z[h, s], trial.plan.z[h, s])
     bound = plan.rho[h, s] if plan.rho[h, s] < plain else plain
     plan.rho[h, s] = max(1.0, bound * (1.0 + ROUNDING)) if bound < np.inf else np.inf

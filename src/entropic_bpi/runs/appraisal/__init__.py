@@ -47,8 +47,8 @@ class Band(NamedTuple):
 class Difference(NamedTuple):
     """Bounds of the measure of one policy less that of another.
 
-    They are the differences of the ends of the two intervals. Of means and entropic values they are often sharper: what both
-    policies share is not paid for twice.
+    They are the differences of the ends of the two intervals. For means and entropic values they are often sharper, because
+    the uncertainty that both policies share does not count twice.
     """
 
     measure: str
@@ -76,7 +76,7 @@ class Appraisal(Verifiable):
     table : list of dict
         ``policy``, ``measure``, ``lower`` and ``upper``, one for each policy and measure.
     differences : list of Difference
-        Bounds of what one policy has more than another, for each measure and pair of policies.
+        Bounds of the measure of one policy less that of another, for each measure and ordered pair of policies.
     bands : dict
         Bounds of the law of the return of each policy, by name.
     policies : dict
@@ -88,7 +88,7 @@ class Appraisal(Verifiable):
     title, unit : str or None
         As declared.
     history : structured array or None
-        Of the run that the data come from, if that was given.
+        The history of the run, if the evidence is the result of a run.
     model : FiniteMDP or None
         The model, where it is known.
 
@@ -150,7 +150,7 @@ class Appraisal(Verifiable):
         for row in self.table:
             if (row["policy"], row["measure"]) == (policy, measure):
                 return row["lower"], row["upper"]
-        raise InvalidProblemError(f"nothing was asked about the measure {measure!r} of policy {policy!r}")
+        raise InvalidProblemError(f"the appraisal has no measure {measure!r} of a policy {policy!r}")
 
     def plot(self) -> Figure:
         """Draw the bounds of the laws of the return of all policies.
@@ -219,7 +219,7 @@ def appraise(
         For a log, as :func:`entropic_bpi.certify` takes it.
     **declarations
         For a log, what is declared about it, as :func:`entropic_bpi.certify` takes it; and ``rewards``, another known reward
-        for the same data. ``title`` and ``unit`` of the rewards, for the page.
+        for the same data. ``title`` and ``unit`` of the rewards, for the report.
 
     Returns
     -------
@@ -266,7 +266,7 @@ def appraise(
 def _certified(
     data: CollectedData, planned: dict[str, np.ndarray], measures: list[Measure], bins: int | None
 ) -> Appraisal:
-    """The bounds of measures from counts."""
+    """Return the appraisal of policies from counts."""
     problem, counts, base = data.problem, data.counts, KL(data.problem)
     step = step_of_grid(problem, counts, bins)
     tails = {name: tails_of(base, counts, policy, step) for name, policy in planned.items()}
@@ -306,13 +306,13 @@ def _certified(
 def _interval(
     measure: Measure, method: Any, counts: Counts, policy: np.ndarray, tails: Tails
 ) -> tuple[tuple[float, float], Any]:
-    """Bounds of one measure and, of an entropic value at risk, the cells behind them."""
+    """Return the bounds of one measure and, of an entropic value at risk, the cells behind them."""
     if measure.kind == "evar":
         claim = method.own_claim(counts, policy)
         return (claim.lower, claim.upper), claim.cells
     if method is not None:
         ends = method.interval_of(counts, policy)
-        if measure.kind == "mean":  # both hold; on a lattice the second has no error
+        if measure.kind == "mean":  # both hold; the second one does not replace β = 0 by a small β
             ends = max(ends[0], tails.mean[0]), min(ends[1], tails.mean[1])
         return ends, None
     kinds = {"cvar": tails.cvar, "quantile": tails.quantile, "below": tails.at_most, "above": tails.at_least}
@@ -320,7 +320,7 @@ def _interval(
 
 
 def _exact(mdp: FiniteMDP, policies: Mapping[str, Any], measures: list[Measure], bins: int | None) -> Appraisal:
-    """The values of policies of a known model; between two where there are too many returns for an exact law."""
+    """Return the appraisal of policies in a known model: exact values, or intervals if the law has too many returns."""
     problem = Problem.from_mdp(mdp, beta=0.0, eps=1.0, delta=0.5)
     planned = {str(name): read_policy(policy, problem, problem.labels) for name, policy in policies.items()}
     planned = {name: policy[int(problem.artificial) :] for name, policy in planned.items()}
@@ -336,7 +336,7 @@ def _exact(mdp: FiniteMDP, policies: Mapping[str, Any], measures: list[Measure],
 
 
 def _laws(mdp: FiniteMDP, policy: np.ndarray, bins: int | None) -> tuple[ReturnLaw, ReturnLaw]:
-    """A law below and one above that of the return; the same twice if it is exact."""
+    """Return a law below and a law above that of the return; both are the same if it is exact."""
     try:
         found = return_law(mdp, policy, bins=bins)
     except InvalidProblemError:
@@ -354,7 +354,7 @@ def _row(policy: str, measure: Measure, lower: float, upper: float) -> dict[str,
 
 
 def _differences(table: list[dict[str, Any]], measures: list[Measure], direct: list[Difference]) -> list[Difference]:
-    """The differences of the ends of the intervals, or those that were bounded directly, whichever end is sharper."""
+    """Return the differences of all ordered pairs: the sharper of those of the intervals and those bounded directly."""
     found, sharper = [], {each[:3]: each[3:] for each in direct}
     sharper |= {(measure, other, one): (-upper, -lower) for measure, one, other, lower, upper in direct}
     for measure in measures:

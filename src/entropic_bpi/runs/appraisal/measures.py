@@ -26,7 +26,7 @@ class Measure(NamedTuple):
     Attributes
     ----------
     text : str
-        As it was given, such as ``"cvar 0.05"``.
+        The measure as it was given, such as ``"cvar 0.05"``.
     kind : str
         ``mean``, ``cvar``, ``quantile``, ``entropic``, ``evar``, ``below`` or ``above``.
     number : float
@@ -39,7 +39,7 @@ class Measure(NamedTuple):
 
     @property
     def risk(self) -> Risk | None:
-        """The risk that it is, if it is one; None if it comes from the tables of the law."""
+        """The risk whose value this measure is; None if the measure is computed from the law of the return."""
         if self.kind == "evar":
             return EVaR(self.number)
         return Entropic(self.number) if self.kind in ("mean", "entropic") else None
@@ -50,11 +50,11 @@ class Measure(NamedTuple):
 
     @property
     def sign(self) -> int:
-        """1 if more is better, -1 if less is."""
+        """1 if larger is better, -1 if smaller is better."""
         return -1 if self.kind == "below" else 1
 
     def of(self, law: ReturnLaw) -> float:
-        """Its exact value under a law."""
+        """Return the exact value of the measure under a law."""
         number = self.number
         if self.is_probability:
             room = 1e-12 * float(abs(law.support).max())  # returns that differ by rounding count as equal
@@ -66,10 +66,10 @@ class Measure(NamedTuple):
 
 
 def read_measures(given: Iterable[str] | str) -> list[Measure]:
-    """Return measures from their texts, or raise."""
+    """Return measures from their texts, or raise an error."""
     texts = [given] if isinstance(given, str) else list(given)
     if not texts or len(set(texts)) < len(texts):
-        raise InvalidProblemError(f"measures must be different, and at least one; got {shown(texts)}")
+        raise InvalidProblemError(f"measures must be one or more different texts, got {shown(texts)}")
     return [_read(text) for text in texts]
 
 

@@ -172,12 +172,12 @@ def explore(
 def solve_explored(certificate: Certificate, rewards: Any, beta: float, reward_range: Any = None) -> Certificate:
     """Return the claim about a good policy for one reward from the counts of an exploration.
 
-    It is the one about the policy that is best by the estimates if the bound for all rewards is smaller.
+    The policy is the best one by the estimates if the bound for all rewards is smaller than the gap of ``method="kl"``.
     """
     problem, given = certificate.problem, dict[str, Any]()
     if problem.black_box_rewards:
         if rewards is None:
-            raise InvalidProblemError("solve needs rewards=: what an environment pays is ignored while exploring")
+            raise InvalidProblemError("solve needs rewards=: an exploration ignores the rewards of an environment")
         given["reward_range"] = problem.declared_range if reward_range is None else reward_range
     claim = certify(certificate, beta=check_finite("beta", beta), rewards=rewards, **given)
     if claim.problem.allowed is not None:  # the estimated model's best policy does not know masks

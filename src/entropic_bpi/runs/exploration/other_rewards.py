@@ -42,7 +42,7 @@ def with_rewards(
     table of the rewards that change (a mapping or a CSV file).
     """
     unsupported = {
-        "is for known rewards; here random rewards were learned, as they were paid": problem.random_rewards,
+        "is for known rewards, but random rewards were learned": problem.random_rewards,
         "is not supported where reward= was declared: give the others as reward=": problem.reward is not None,
         "is not supported with noise=, whose outcomes have their own rewards": problem.noise is not None,
     }
@@ -100,13 +100,13 @@ def _read(problem: Problem, labels: tuple[Sequence[Any], Sequence[Any]], given: 
     elif callable(given):
 
         def reward(s: int, a: int, y: int) -> float:
-            place = states[s], actions[a], states[y]
-            return check_finite(f"rewards{place}", given(*place))
+            move = states[s], actions[a], states[y]
+            return check_finite(f"rewards{move}", given(*move))
 
     else:
         table = _array(problem, given)
         return lambda s, a, y: table[:, s, a, y if table.shape[3] > 1 else 0]
-    return lambda *places: np.array([[reward(*map(int, place)) for place in zip(*places, strict=True)]], dtype=float)
+    return lambda *columns: np.array([[reward(*map(int, move)) for move in zip(*columns, strict=True)]], dtype=float)
 
 
 def _observations(states: Sequence[Any], n: int) -> list[Any]:
@@ -146,7 +146,7 @@ def _range_for(problem: Problem, given: Any, declared: Any) -> tuple[float, floa
     if isinstance(given, Mapping):  # all others are as they were
         values = [*map(float, given.values()), *problem.declared_range]
     elif callable(given):
-        raise InvalidProblemError("rewards= as a function needs reward_range=: what it pays where nobody has been")
+        raise InvalidProblemError("rewards= as a function needs reward_range=: what it returns where nobody has been")
     else:
         values = _array(problem, given).ravel().tolist()
     return min(values), max(values)

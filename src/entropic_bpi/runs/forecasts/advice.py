@@ -1,7 +1,7 @@
-"""Which declarations agree with everything that a run has seen.
+"""Declarations that agree with everything that a run has seen.
 
-One that agrees need not be true: that is for the user to know. What it would bring is measured by trial runs
-(:func:`entropic_bpi.runs.forecasts.trial.measured`).
+A declaration that agrees with the data need not be true, which only the user can know. Its effect on the length of a run is
+estimated by trial runs (:mod:`entropic_bpi.runs.forecasts.trial`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NARROW = 0.9
 
 
 def true_of(mdp: FiniteMDP, declared: Declarations) -> list[dict[str, Any]]:
-    """What is true of a model and was not declared."""
+    """Return the declarations that are true of a model and were not made."""
     found: list[dict[str, Any]] = []
     if mdp.stationary and mdp.horizon > 1 and not (declared.stationary or declared.noise) and declared.discount is None:
         found.append({"stationary": True})
@@ -37,12 +37,12 @@ def true_of(mdp: FiniteMDP, declared: Declarations) -> list[dict[str, Any]]:
 
 
 def most_successors(mdp: FiniteMDP) -> int:
-    """The largest number of possible next states of a state and action."""
+    """Return the largest number of possible next states of a state and action."""
     return max(int(np.diff(mdp.step_rows(h).indptr).max()) for h in range(1 if mdp.stationary else mdp.horizon))
 
 
 def fitting(counts: Counts, declared: Declarations) -> list[dict[str, Any]]:
-    """What agrees with all transitions that were seen of an environment and was not declared."""
+    """Return the declarations that agree with all transitions seen of an environment and were not made."""
     if not counts.episodes:
         return []
     problem, seen = counts.problem, counts.transitions()
@@ -62,14 +62,14 @@ def fitting(counts: Counts, declared: Declarations) -> list[dict[str, Any]]:
         "reward_law": ("fixed", one_reward and not fixed),
         "max_states": (states, free and states < n - 1),
         "max_successors": (int(most), free and declared.max_successors is None),
-        # Not the range of the rewards: one that is still to be found may lie outside, and nothing would look for it.
+        # The range of the rewards is not proposed: a reward outside may not have been seen yet, and no trial looks for it.
         "return_range": ((low, high), whole and narrow),
     }
     return [{name: value} for name, (value, fits) in useful.items() if fits]
 
 
 def all_together(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """All declarations at once, where there are several; to name the successors says more than to count them."""
+    """Return all declarations at once, if there are several; those that others imply are left out."""
     every = {name: value for one in found for name, value in one.items()}
     implied = {"noise": ("successors", "max_successors", "stationary"), "successors": ("max_successors",)}
     for name in (name for stronger, names in implied.items() if stronger in every for name in names):
@@ -78,7 +78,7 @@ def all_together(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def as_options(declared: dict[str, Any]) -> Iterator[str]:
-    """A declaration as it is typed."""
+    """Yield a declaration as options of the command line."""
     for name, value in declared.items():
         yield f"--{name.replace('_', '-')}"
         values = value if isinstance(value, tuple) else () if value is True else (value,)
@@ -86,7 +86,7 @@ def as_options(declared: dict[str, Any]) -> Iterator[str]:
 
 
 def returns_along(problem: Problem, seen: Transitions) -> tuple[float, float]:
-    """The smallest and the largest return along transitions that were seen, whichever way they are put together."""
+    """Return the smallest and the largest return of all sequences of transitions that were seen."""
     moves = []
     for h in reversed(range(problem.artificial, problem.steps)):
         at = np.isin(seen.rows, problem.rows_at(h, np.arange(problem.n_states)))

@@ -1,11 +1,10 @@
-"""How much longer: from the last gaps, and from what episodes and plans take.
+"""Forecasts of the remaining episodes and seconds, from the last gaps and the measured time of episodes and plans.
 
-The gap falls about like a power of the number of episodes. The power is fitted, as a line through logarithms, to the plans
-of the last octave (the last doubling of the episodes), or of the last two or three where plans are rare, and to both of its
-halves. Confidence sets shrink like 1/n while
-little is known and like 1/√n in the end, so a line that falls more slowly is a plateau that will end, and is taken to fall
-like that; and one that falls like 1/n is always among those whose meetings with the goal are the range. Nothing is
-certified by it.
+The gap falls about like a power of the number of episodes. The power is fitted as a line through the logarithms of the plans
+of the last octave (the last doubling of the episodes), or of the last two or three octaves if plans are rare, and also to
+both halves of these plans. Confidence sets shrink like 1/n while little is known and like 1/√n in the end. So a line that
+falls more slowly than 1/√n is a plateau that will end, and is replaced by one that falls like 1/√n; and a line that falls
+like 1/n is always added. The forecast is the range of the points where these lines reach the goal. It certifies nothing.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ import numpy as np
 
 from entropic_bpi.tools.text import duration
 
-# Fewer plans than this are no ground for a forecast, nor are so many spread over more than this growth of the episodes.
+# A forecast needs so many plans, made while the episodes grew by at most this factor.
 FEWEST_PLANS, WIDEST = 8, 8
-# The slopes that bounds have in the end, with room for their logarithms, and while little is known.
+# Slopes of the bounds in the end, with room for logarithmic factors, and while little is known.
 _SLOWEST, _FASTEST = -0.45, -1.0
-# A line that falls less than this is level.
+# A line with a larger slope counts as level.
 _LEVEL = -0.01
-# Not worth a number: so many times the episodes played.
+# There is no forecast beyond so many times the episodes played.
 FARTHEST = 1e6
-# What a new measurement counts for in the time of an episode, and of a plan.
+# Weight of a new measurement in the mean time of an episode and of a plan.
 _WEIGHT = 0.2
 _MOST_PLANS = 10_000
 
@@ -42,18 +41,18 @@ class Forecast(NamedTuple):
         return f"{between(*self.episodes, count)} more episodes, {between(*self.seconds, duration)} to go"
 
     def after(self, episodes: int, seconds: float) -> Forecast:
-        """The same from the beginning, of which so much is done."""
+        """Return the forecast of the whole run, of which so much is done."""
         (fewest, most), (shortest, longest) = self
         return Forecast((episodes + fewest, episodes + most), (seconds + shortest, seconds + longest))
 
     def in_all(self) -> str:
-        """In words, where it is from the beginning."""
+        """Return the forecast of a whole run in words."""
         return f"{between(*self.episodes, count)} episodes, {between(*self.seconds, duration)}"
 
 
 @dataclass
 class Timings:
-    """What an episode and a plan take, by the clock: means that forget."""
+    """Mean times of an episode and of a plan, with exponentially decreasing weights."""
 
     episode: float = math.nan
     plan: float = math.nan
@@ -69,7 +68,7 @@ class Timings:
             self.plan = _mixed(self.plan, seconds)
 
     def seconds(self, played: int, until: float, batch: Callable[[int], int]) -> float:
-        """How long it takes to get to ``until`` episodes, with a plan after each ``batch``."""
+        """Return the time from ``played`` to ``until`` episodes, with a plan after each ``batch``."""
         plans, reached = 0, played
         while reached < until and plans < _MOST_PLANS:
             reached += batch(reached)
@@ -79,8 +78,8 @@ class Timings:
         return (until - played) * self.episode + plans * self.plan
 
 
-def forecast_of(history: np.ndarray, eps: float, pace: Timings, batch: Callable[[int], int]) -> Forecast | None:
-    """What to expect, or None if there is no ground for a forecast yet.
+def forecast_of(history: np.ndarray, eps: float, timings: Timings, batch: Callable[[int], int]) -> Forecast | None:
+    """Return the forecast of what is left to do; None if the history does not allow one yet.
 
     Parameters
     ----------
@@ -88,9 +87,15 @@ def forecast_of(history: np.ndarray, eps: float, pace: Timings, batch: Callable[
         One row for each plan.
     eps : float
         The goal.
-    pace : Pace
+    timings : Timings
+        Times of an episode and of a plan.
     batch : function
-        How many episodes follow a plan after so many.
+        Returns how many episodes are played before the next plan, given how many were played so far.
+
+    Returns
+    -------
+    Forecast or None
+        The ranges of the remaining episodes and seconds.
 
     Examples
     --------
@@ -107,7 +112,7 @@ def forecast_of(history: np.ndarray, eps: float, pace: Timings, batch: Callable[
     played = int(rows["episodes"][-1])
     begin = min(played / 2, rows["episodes"][-FEWEST_PLANS:][0])
     rows = rows[rows["episodes"] >= max(begin, played / WIDEST)]
-    if len(rows) < FEWEST_PLANS or math.isnan(pace.episode) or math.isnan(pace.plan):
+    if len(rows) < FEWEST_PLANS or math.isnan(timings.episode) or math.isnan(timings.plan):
         return None
     half = rows["episodes"] >= math.sqrt(begin * played)
     slopes = [_slope(part) for part in (rows, rows[half], rows[~half]) if len(part) >= 3]
@@ -119,12 +124,12 @@ def forecast_of(history: np.ndarray, eps: float, pace: Timings, batch: Callable[
     if not factors[-1] < math.log(FARTHEST):
         return None
     shortest, longest = (played * math.exp(factor) for factor in (factors[0], factors[-1]))
-    seconds = [pace.seconds(played, end, batch) for end in (shortest, longest)]
+    seconds = [timings.seconds(played, end, batch) for end in (shortest, longest)]
     return Forecast((shortest - played, longest - played), (min(seconds), max(seconds)))
 
 
 def _slope(rows: np.ndarray) -> float:
-    """Of the line through these plans, in logarithms."""
+    """Return the slope of the line of least squares through these plans, in logarithms."""
     x, y = np.log(rows["episodes"]), np.log(rows["gap"])
     spread = float(((x - x.mean()) ** 2).sum())
     return float(((x - x.mean()) * (y - y.mean())).sum()) / spread if spread > 0 else 0.0
@@ -134,13 +139,13 @@ def _mixed(old: float, new: float) -> float:
     return new if math.isnan(old) else (1 - _WEIGHT) * old + _WEIGHT * new
 
 
-def between(low: float, high: float, told: Callable[[float], str]) -> str:
-    """A range in words, or one number where its ends are told alike."""
-    first, last = told(low), told(high)
+def between(low: float, high: float, text: Callable[[float], str]) -> str:
+    """Return a range in words, or one number if both ends have the same text."""
+    first, last = text(low), text(high)
     return first if first == last else f"{first} to {last}"
 
 
 def count(number: float) -> str:
-    """A large number in words: two digits, and zeros."""
+    """Return a number as text, rounded to two digits."""
     digits = max(0, math.floor(math.log10(number)) - 1) if number >= 1 else 0
     return f"{round(number, -digits):,.0f}"

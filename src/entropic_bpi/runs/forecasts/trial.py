@@ -1,10 +1,10 @@
-"""Before a run: what it would probably take, and which declarations would help, by short trial runs of it.
+"""Forecasts before a run: how long it would probably take, and which declarations would shorten it, from short trial runs.
 
-A trial run is the run itself, ended early; its own last gaps say how much longer it would go on
-(:mod:`entropic_bpi.runs.forecasts.timings`).
-Then each declaration that could be true is made, alone and all of them together, and the trial run is repeated. What a
-model is known to have is read from the model. Of an environment nobody knows: a declaration that fits all that was seen is
-tried, and the factor that is told is what it would bring *if* it is true. Nothing is certified by any of this.
+A trial run is the beginning of the run. From its last gaps follows how much longer the run would take
+(:mod:`entropic_bpi.runs.forecasts.timings`). Then the trial run is repeated with each declaration that could be true, alone
+and all of them together. For a model, declarations are read from the model and are true. For an environment, declarations
+that agree with all observations are tried, and the reported factor is the estimated effect *if* the declaration is true.
+Forecasts certify nothing.
 """
 
 import inspect
@@ -24,19 +24,16 @@ from entropic_bpi.runs.settings import Settings, refuse_renamed
 from entropic_bpi.tools.checks import check_integer, check_positive
 from entropic_bpi.types import Summarised
 
-# Of the arguments of identify, those that do not change what a run takes.
-_NOT_ASKED = {"max_episodes", "max_seconds", "checkpoint", "accept_errors", "preregister", "progress", "renamed"}
-# A gap that is smaller by this factor, after no more episodes, speaks for a declaration.
+# Arguments of identify that only end, save or show a run, and that forecast does not accept.
+_NOT_ACCEPTED = {"max_episodes", "max_seconds", "checkpoint", "accept_errors", "preregister", "progress", "renamed"}
+# A declaration is advised if the gap is smaller by this factor after no more episodes.
 _NARROWER = 0.95
-# A smaller factor than this is none.
+# Smaller factors count as no difference.
 _ALIKE = 1.05
 
 
 class TrialRun(NamedTuple):
     """A short run, the beginning of the run that is forecast.
-
-    ``until`` is all that the run takes, from its first episode to the goal: known if the trial run ``reached`` it, otherwise
-    a range by its last gaps, or None where there is no ground for a forecast yet. Time for compiling is left out.
 
     Attributes
     ----------
@@ -76,10 +73,6 @@ class TrialRun(NamedTuple):
 class Declaration(NamedTuple):
     """A declaration that could be made, and its effect.
 
-    ``true`` says that it was read from the model; otherwise it only fits what was seen. With it the run takes a ``factor``
-    fewer episodes, from one end of the forecasts' ranges to the other: the upper end is infinite where the run without it
-    has no forecast, and None where this one has none.
-
     Attributes
     ----------
     declared : dict
@@ -89,8 +82,8 @@ class Declaration(NamedTuple):
     trial : TrialRun
         The trial run with this declaration.
     factor : (float, float) or None
-        How many times fewer episodes the run takes with it, from one end of the forecasts' ranges to the other. The upper
-        end is infinite if the run without it has no forecast; None if this one has none.
+        How many times fewer episodes the run takes with this declaration, from one end of the forecasts' ranges to the
+        other. The upper end is infinite if the run without it has no forecast. None if the run with it has no forecast.
 
     Examples
     --------
@@ -108,12 +101,12 @@ class Declaration(NamedTuple):
 
     @property
     def helps(self) -> bool:
-        """Whether the trial runs show that it does."""
+        """Whether the trial runs show that the declaration shortens the run."""
         return self.factor is not None and self.factor[0] > 1 and self.factor[1] >= _ALIKE
 
     @property
     def effect(self) -> str:
-        """In words, what it does to the number of episodes."""
+        """The effect on the number of episodes, in words."""
         if self.factor is None:
             return self.trial.so_far
         low, high = self.factor
@@ -122,7 +115,7 @@ class Declaration(NamedTuple):
         if high < 1:
             return "more episodes"
         if high == math.inf:
-            return f"more than {_times(low)} times fewer episodes" if low > 1 else "a forecast, where there is none yet"
+            return f"more than {_times(low)} times fewer episodes" if low > 1 else "a forecast, unlike without it"
         if low <= 1:
             return "no measurable difference; try a longer trial run"
         return f"{between(low, high, _times)} times fewer episodes"
@@ -138,7 +131,7 @@ class RunForecast(Summarised):
     Attributes
     ----------
     trial : TrialRun
-        With the arguments as given.
+        The trial run with the arguments as given.
     declarations : tuple of Declaration
         Those that were tried, the most helpful first.
 
@@ -162,7 +155,7 @@ class RunForecast(Summarised):
 
     @property
     def seconds(self) -> tuple[float, float] | None:
-        """The same of the seconds."""
+        """The range of the seconds to the goal, or None if there is no forecast yet."""
         return None if self.trial.until is None else self.trial.until.seconds
 
     def __str__(self) -> str:
@@ -182,19 +175,20 @@ def _times(factor: float) -> str:
 def forecast(
     source: Any, *, trial_seconds: float = 3.0, trial_episodes: int | None = None, **arguments: Any
 ) -> RunForecast:
-    """What a run of :func:`identify` would probably take, by a short trial run of it, and which declarations would help.
+    """Estimate how long a run of :func:`identify` would take, and which declarations would shorten it, by short trial runs.
 
     Parameters
     ----------
     source : FiniteMDP, Gymnasium environment, vector environment, environment id, class, factory or problem file
-        As of :func:`identify`. An environment is played by the trial runs, of which there are up to five.
+        As for :func:`identify`. The trial runs play episodes of an environment: one run with the arguments as given,
+        and one with each declaration that is tried.
     trial_seconds : float
-        How long a trial run may take, besides compiling. A longer one has seen more of how the gap falls.
+        How long each trial run may take, compiling not included. Longer trial runs give better forecasts.
     trial_episodes : int, optional
-        How many episodes it may play, for environments whose episodes are expensive.
+        How many episodes each trial run may play, for environments whose episodes are expensive.
     **arguments
-        Those of :func:`identify`: ``beta`` or ``risk``, ``eps``, ``delta``, ``horizon`` and so on, except for what ends or
-        saves a run.
+        The arguments of :func:`identify`: ``beta`` or ``risk``, ``eps``, ``delta``, ``horizon`` and so on, except for those
+        that end, save or show a run.
 
     Returns
     -------
@@ -203,32 +197,32 @@ def forecast(
 
     Examples
     --------
-    A model this small is certified by the trial run itself. What is advised is true: it is read from the model.
+    A model this small is certified by the trial run itself. The declarations are read from the model, so they are true.
 
     >>> import entropic_bpi as eb
     >>> bridge = eb.instances.risky_bridge(horizon=7)
-    >>> outlook = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_seconds=60.0)
-    >>> print(outlook)  # doctest: +ELLIPSIS
+    >>> estimate = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_seconds=60.0)
+    >>> print(estimate)  # doctest: +ELLIPSIS
     reached by the trial run: 1,400 episodes, ...
     successors='model': 31 times fewer episodes
     stationary=True, successors='model': 30 times fewer episodes
     stationary=True: 2.7 times fewer episodes
     max_successors=2: 1.2 times fewer episodes
 
-    A shorter one foresees a range, which is no bound:
+    A shorter trial run gives a range, which is not a bound:
 
     >>> low, high = eb.forecast(bridge, beta=-1.0, eps=0.5, delta=0.1, seed=1, trial_episodes=200).episodes
-    >>> low < outlook.trial.episodes < high
+    >>> low < estimate.trial.episodes < high
     True
 
-    The run, with what helps:
+    The run with the declaration that helps most:
 
-    >>> best = outlook.declarations[0]
+    >>> best = estimate.declarations[0]
     >>> result = eb.identify(bridge, beta=-1.0, eps=0.5, delta=0.1, **best.declared, seed=1)
     >>> result.stopped
     True
     """
-    known = set(inspect.signature(identify).parameters) - _NOT_ASKED
+    known = set(inspect.signature(identify).parameters) - _NOT_ACCEPTED
     refuse_renamed("forecast", [name for name in arguments if name not in known])
     seconds = check_positive("trial_seconds", trial_seconds)
     episodes = None if trial_episodes is None else check_integer("trial_episodes", trial_episodes)
@@ -237,7 +231,7 @@ def forecast(
     true, declared = isinstance(source, FiniteMDP), first.settings.declared
     found = true_of(source, declared) if true else fitting(first.state.counts, declared)
     tried = [_tried(source, settings, one, true, trial) for one in (*found, *all_together(found))]
-    # By the factor; without a forecast by the gap, and where the effect is the same what declares less.
+    # By the factor; without a forecast by the gap; and if these are equal, the one with fewer declarations.
     measured = sorted(
         filter(None, tried),
         key=lambda one: (one.factor or (0.0, 0.0), -one.trial.gap, -len(one.declared)),
@@ -247,7 +241,7 @@ def forecast(
 
 
 def _run_trial(source: Any, settings: Settings) -> tuple[Loop, TrialRun]:
-    """The beginning of a run, and what it says about the rest."""
+    """Play the beginning of a run; return its loop and what it says about the rest."""
     with closing(Setup(source, settings)) as setup:
         loop = setup.loop()
         loop.go(lambda plan: None)
@@ -262,7 +256,7 @@ def _run_trial(source: Any, settings: Settings) -> tuple[Loop, TrialRun]:
 def _tried(
     source: Any, settings: Settings, declared: dict[str, Any], true: bool, without: TrialRun
 ) -> Declaration | None:
-    """Make a trial run with a declaration; None if the run contradicts it, or makes no use of it."""
+    """Make a trial run with a declaration; None if the run contradicts the declaration or ignores it."""
     try:
         loop, trial = _run_trial(source, replace(settings, declared=replace(settings.declared, **declared)))
     except InvalidProblemError:
@@ -271,18 +265,18 @@ def _tried(
 
 
 def _factor(trial: TrialRun, without: TrialRun) -> tuple[float, float] | None:
-    """How many times fewer episodes one run takes than the other; None without a forecast."""
+    """Return how many times fewer episodes one run takes than the other; None without a forecast."""
     if trial.until is None:
         return None
     fewest, most = trial.until.episodes
-    # Without a forecast all that is known is that the goal was not reached by then.
+    # Without a forecast it is only known that these episodes did not reach the goal.
     others = (without.episodes, math.inf) if without.until is None else without.until.episodes
-    # What is certified before the first episode counts as one.
+    # A claim that is certified before the first episode counts as one episode.
     return max(others[0], 1) / max(most, 1), max(others[1], 1) / max(fewest, 1)
 
 
 def advised(declarations: Sequence[Declaration], without: TrialRun) -> Declaration | None:
-    """Return the declaration to advise: the first that helps or else, of those that narrow the gap, the best; or None."""
+    """Return the declaration to advise: the first that helps, otherwise the one with the smallest gap, or None."""
     for one in declarations:
         if one.helps or (without.until is None and one.trial.until is not None):
             return one

@@ -34,8 +34,8 @@ from entropic_bpi.types import Summarised
 
 EXAMPLE_HORIZON = 10  # of the suggested command, if none is proposed
 _CONFIRM = "An assumption: confirm it if it is true of your problem"
-# What a declaration is worth, in words.
-_WORTH = {
+# How a declaration helps, in words.
+_BENEFITS = {
     "stationary": "the visits of all steps are counted together",
     "start": "the distribution of the first state need not be estimated",
     "reward_range": "required; a narrow range needs fewer episodes",
@@ -49,19 +49,19 @@ _WORTH = {
 
 @dataclass(frozen=True, eq=False)
 class Inspection(Summarised):
-    """What a few seconds of play show: the outcome of :func:`inspect`.
+    """What a few seconds of play show, and which declarations agree with it: the outcome of :func:`inspect`.
 
     Attributes
     ----------
     source : str
     declarations : Declarations
-        What agrees with everything that was seen. Nothing of it is confirmed.
+        Declarations that agree with everything that was seen. None of them is confirmed.
     remarks : dict of str
-        For each proposal what was seen; for declarations that are not proposed, why not.
+        What was seen, for each proposal; the reason, for each declaration that is not proposed.
     findings : tuple of Finding
         ``name``, ``text`` and ``seen``, one for each line of the summary.
     problems : tuple of str
-        What makes a certificate impossible as it is, such as observations that are not a Markov state.
+        What makes a certificate impossible, such as observations that are not a Markov state.
     episodes, steps : int
     seconds : float
     origin : str or None
@@ -104,8 +104,8 @@ class Inspection(Summarised):
         True
         """
         given = self.declarations.given()
-        uses = {name: f"; its use: {_WORTH[name]}" if name in _WORTH else "" for name in given}
-        remarks = {name: Remark(False, f"{self.remarks[name]}. {_CONFIRM}{use}.") for name, use in uses.items()}
+        benefits = {name: f"; its use: {_BENEFITS[name]}" if name in _BENEFITS else "" for name in given}
+        remarks = {name: Remark(False, f"{self.remarks[name]}. {_CONFIRM}{text}.") for name, text in benefits.items()}
         ProblemFile(**given, source=self.origin, params=self.params, remarks=remarks).save(path)
 
     @property
@@ -149,16 +149,16 @@ def inspect(
 ) -> Inspection:
     """Play a source for a few seconds, report what was seen, and propose what could be declared.
 
-    A quarter of the episodes is played at random, the others towards what was tried least. Nothing has to be declared. The
-    proposals agree with everything that was seen, which does not make them true: confirm those that are true of your
-    problem.
+    A quarter of the episodes is played at random, the others towards the actions that were tried least. Nothing has to be
+    declared. The proposals agree with everything that was seen, which does not make them true: confirm those that are true
+    of your problem.
 
     Parameters
     ----------
     source : environment, FiniteMDP or problem file
         A Gymnasium environment, a vector environment, an environment id, a class, a factory, the path of a problem file, or
-        a word of the command line such as ``"gym:FrozenLake-v1"`` or ``"risky-bridge"``. A model is played, too, but its
-        declarations are read from it and are true.
+        a source as on the command line, such as ``"gym:FrozenLake-v1"`` or ``"risky-bridge"``. A model is played, too, but
+        its declarations are read from it and are true.
     seconds : float
         How long to play.
     episodes : int, optional
@@ -195,7 +195,7 @@ def inspect(
     declared: Any = noise if noise is not None or file is None else file.noise
     if isinstance(opened, Log):
         raise InvalidProblemError(
-            "inspect plays; what a log has seen is in its table, and certify says what is missing"
+            "inspect plays episodes, which a log cannot; certify says which declarations a log needs"
         )
     world = as_gymnasium(opened) if isinstance(opened, FiniteMDP) else opened
     with closing(open_environment(world, 1, MOST_STATES)) as env:
@@ -224,7 +224,7 @@ def inspect(
 
 
 def _file_of(source: Any) -> ProblemFile | None:
-    """Return the problem file of a source; one of a word names it, anything else has none."""
+    """Return the problem file of a source, or one that names it if it is a text; None for any other source."""
     file = as_problem_file(source)
     if file is not None or not isinstance(source, str):
         return file
@@ -241,7 +241,7 @@ def _open(file: ProblemFile) -> Any:
 
 
 def _spaces(environment: Environment, states: int) -> tuple[list[Finding], FiniteSpace | None]:
-    """Return what is to be said about the spaces, and that of the observations, if they can be listed."""
+    """Return the findings about the spaces, and the space of the observations if its elements can be listed."""
     space = environment.single_observation_space
     found = finite(space)
     found = found if found is not None and found.listable else None

@@ -1,4 +1,4 @@
-"""What follows from what was seen of a source: the lines of an inspection, and the declarations that it proposes."""
+"""The lines of an inspection, and the declarations that it proposes, from what was seen of a source."""
 
 import math
 from collections import Counter, defaultdict
@@ -24,7 +24,7 @@ from entropic_bpi.sources.spaces import FiniteSpace
 
 # First states that must be the same before a fixed start is proposed.
 _ENOUGH_STARTS = 20
-# Every pair must have been tried so often before anything is said about all of them; of so many, for a guess.
+# Every pair must have been tried so often before anything is said about all pairs; for a guess, this share of them.
 _ENOUGH_TRIES, _MOST_PAIRS = 3, 0.9
 # In n visits an outcome of probability 3/n is missed with a probability of 5 %.
 _RARE = 3
@@ -49,18 +49,18 @@ def read_from(mdp: FiniteMDP) -> dict[str, tuple[Any, str]]:
 
 
 class Notes:
-    """What follows from what was seen."""
+    """Conclusions from what was seen of a source."""
 
     def __init__(self, seen: Observed, *, limit: int | None = None, listed: int | None = None) -> None:
         self.seen, self.limit, self.listed = seen, limit, listed
-        self.wrong, self.explained = tuple[str, ...](), tuple[Finding, ...]()  # of declared noise
+        self.noise_problems, self.noise_findings = tuple[str, ...](), tuple[Finding, ...]()
         low, high = seen.reward_range
         self.same = SAME_REWARD * max(high - low, abs(low), abs(high))
 
     def check_noise(self, noise: Noise, states: FiniteSpace, actions: FiniteSpace) -> None:
         """Compare every transition that was seen with the outcomes of the declared labels."""
         table = noise.read(states.elements(), actions.elements(), index_or_end(states))
-        seen, wrong = self.seen, Counter[str]()
+        seen, unexplained = self.seen, Counter[str]()
         numbers = {name: i for i, name in enumerate(states.labels())}
         at = [*(numbers.get(name, -2) for name in seen.states), states.size]
         names = [*(f"state {name}" for name in seen.states), "the end"]
@@ -70,19 +70,19 @@ class Notes:
                 fits = (following == at[y]) & ~(np.abs(paid - reward) > self.same)
                 if at[s] < 0 or not fits.any():
                     went = f"{names[s]}, action {actions.element(a)} went to {names[y]} with reward {reward:g}"
-                    wrong[went] += times
+                    unexplained[went] += times
         total = sum(outcomes.total() for outcomes in seen.outcomes.values())
-        if wrong:
-            first = f"{next(iter(wrong))}, which no label explains"
-            self.wrong = (f"the declared noise is wrong: {first} ({wrong.total():,} of {total:,} transitions seen)",)
+        if unexplained:
+            first, often = next(iter(unexplained)), f"{unexplained.total():,} of {total:,} transitions seen"
+            self.noise_problems = (f"the declared noise is wrong: {first}, which no label explains ({often})",)
         else:
             text = f"all {total:,} transitions seen are explained by the declared labels"
-            self.explained = (Finding("noise", text, f"{len(seen.outcomes):,} states and actions"),)
+            self.noise_findings = (Finding("noise", text, f"{len(seen.outcomes):,} states and actions"),)
 
     # -- rewards --------------------------------------------------------------------------------------------------
 
     def _distinct(self, rewards: Iterable[float]) -> list[float]:
-        """Rewards that differ by more than rounding."""
+        """Return the rewards that differ by more than rounding."""
         kept: list[float] = []
         for reward in sorted(rewards):
             if not kept or reward - kept[-1] > self.same:
@@ -90,7 +90,7 @@ class Notes:
         return kept
 
     def _paid(self, by_step: bool) -> dict[tuple[int, ...], tuple[list[float], int]]:
-        """The different rewards and the visits of each (state, action, next state), or (step, state, action, next state)."""
+        """Return the different rewards and the visits of each ([step,] state, action, next state)."""
         paid: defaultdict[tuple[int, ...], Counter[float]] = defaultdict(Counter)
         for batch in self.seen.batches:
             for (h, *move, reward, _), n in batch.visits.items():
@@ -98,7 +98,7 @@ class Notes:
         return {key: (self._distinct(rewards), rewards.total()) for key, rewards in paid.items()}
 
     def _varying(self, by_step: bool) -> list[float]:
-        """The rewards of transitions that have more different ones than fixed rewards may have."""
+        """Return the rewards of transitions with more different rewards than fixed rewards may have."""
         end, found = len(self.seen.states), set[float]()
         for (*_, s, _, y), (rewards, _) in self._paid(by_step).items():
             if len(rewards) > (END_REWARDS if y == end else STAY_REWARDS if y == s else 1):
@@ -170,7 +170,7 @@ class Notes:
 
     @cached_property
     def tests(self) -> tuple[str, str]:
-        """What the tests of the assumptions say so far, and what they reject: ``"stationary"``, ``"Markov"`` or nothing."""
+        """The result of the tests of the assumptions, and what they reject: ``"stationary"``, ``"Markov"`` or nothing."""
         text, rejected = self._test(stationary=True)
         if rejected == "Markov" and not self._test(stationary=False)[1]:
             return f"transitions are not the same at every step: {text}", "stationary"
@@ -197,7 +197,7 @@ class Notes:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        return self.wrong if self.tests[1] != "Markov" or self.by_step else (*self.wrong, self.tests[0])
+        return self.noise_problems + self.tests[:1] * (self.tests[1] == "Markov" and not self.by_step)
 
     # -- episodes -------------------------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class Notes:
         return ended[-1], f"{len(ended):,} episodes ended by themselves, the longest after {ended[-1]:,} steps"
 
     def _return_range(self, horizon: int | None) -> tuple[tuple[float, float] | None, str]:
-        """The range of the return along transitions that were seen, whichever way they are put together."""
+        """Return the range of the returns of all sequences of transitions that were seen, and a remark."""
         if self.varying or not self.guessable:
             return None, f"{_CANNOT_TELL}: rewards vary" if self.varying else self._coverage
         steps = _LONG if horizon is None else horizon
@@ -245,7 +245,7 @@ class Notes:
     # -- the proposals --------------------------------------------------------------------------------------------
 
     def proposals(self) -> dict[str, tuple[Any, str]]:
-        """For each declaration a value, or None, and what was seen."""
+        """Return a value, or None, and what was seen, for each declaration."""
         horizon = self._horizon()
         proposals: dict[str, tuple[Any, str]] = {
             "horizon": horizon,
@@ -320,7 +320,7 @@ class Notes:
         yield Finding("episodes", self._lengths_text(), f"{seen.episodes:,} episodes")
         if seen.masks:
             yield Finding("action masks", self._allowed()[1], "")
-        yield from self.explained
+        yield from self.noise_findings
         yield Finding("assumptions", self.tests[0], tries)
         if seen.seconds > 0:
             horizon, rate = self._horizon()[0] or LONGEST_EPISODE, seen.steps / seen.seconds
@@ -333,7 +333,7 @@ class Notes:
 
 
 def _ranges_of_returns(seen: Observed, steps: int) -> list[tuple[float, float]]:
-    """For 1, 2, … steps, the range of the returns of all walks of at most so many steps along transitions that were seen."""
+    """Return the range of the returns of all walks of at most 1, 2, … steps along transitions that were seen."""
     seen_moves = [(s, y, r) for (s, _), outcomes in seen.outcomes.items() for y, r in outcomes]
     moves = [np.array(column) for column in zip(*seen_moves, strict=True)]
     n = len(seen.states) + 1

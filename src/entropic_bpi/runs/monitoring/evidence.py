@@ -55,7 +55,7 @@ _LARGEST_EXPONENT = 700.0
 
 @compiled
 def _likelihood(before: np.ndarray, since: np.ndarray, mu: float) -> tuple[float, float]:
-    """Σ p̂' log q and KL(p̂, q) for q = (p̂' + μ p̂)/(1 + μ)."""
+    """Return Σ p̂' log q and KL(p̂, q) for q = (p̂' + μ p̂)/(1 + μ)."""
     n, m, log_q, kl = before.sum(), since.sum(), 0.0, 0.0
     for j in range(before.size):
         old, new = before[j] / n, since[j] / m
@@ -69,7 +69,7 @@ def _likelihood(before: np.ndarray, since: np.ndarray, mu: float) -> tuple[float
 
 @compiled
 def log_e_value(before: np.ndarray, since: np.ndarray, xi: float, possible: int, most: int) -> float:
-    """Logarithm of the e-value of a row, rounded down; ``xi`` is the radius of the ball around ``before``."""
+    """Return the logarithm of the e-value of a row, rounded down; ``xi`` is the radius of the ball around ``before``."""
     m = float(since.sum())
     best, kl = _likelihood(before, since, 0.0)
     likelihood = best
@@ -90,7 +90,7 @@ def log_e_value(before: np.ndarray, since: np.ndarray, xi: float, possible: int,
 
 @dataclass
 class Outcome:
-    """One outcome of a row: the next state, its rewards where these are part of it, and its visits."""
+    """One outcome of a row: the next state, the range of its rewards if these are part of the outcome, and its visits."""
 
     successor: int
     low: float
@@ -101,7 +101,7 @@ class Outcome:
 
 @dataclass
 class _Row:
-    """The outcomes of a row, and how many are possible and declared to exist at most."""
+    """The outcomes of a row; ``sizes`` are the number of possible ones and the declared maximum."""
 
     sizes: tuple[int, int]
     outcomes: list[Outcome] = field(default_factory=list)
@@ -139,7 +139,7 @@ class RowEvidence:
             for at in arrays.begin[row] + np.flatnonzero(arrays.tally[arrays.begin[row] :][: arrays.used[row]]):
                 low, high = (float(arrays.low[0, at]), float(arrays.high[0, at])) if self._paid else (0.0, 0.0)
                 if problem.balls is not None and row < len(problem.balls.of_pair):
-                    high = low  # as all pairs of the ball are told their rewards: this one may not have seen them
+                    high = low  # outcomes of the ball's other pairs are translated to this reward
                 entry.outcomes.append(Outcome(int(arrays.successor[at]), low, high, int(arrays.tally[at])))
             if problem.at_risk[row]:
                 before, _ = entry.counts()
@@ -150,7 +150,7 @@ class RowEvidence:
         self.rows, self._log_e = len(self._balls), np.zeros((PERIODS, len(self._balls)))
 
     def _translated(self, row: int, successor: int, reward: float) -> tuple[int, int, float]:
-        """An outcome of a pair as that of the first pair with its ball, by their labels; row -1 if no label explains it."""
+        """Return the outcome of the first pair with the same ball and label; row -1 if no label explains the outcome."""
         arrays, balls, first = self._arrays, self.problem.balls, int(self._stands_for[row])
         if balls is None or row >= len(balls.of_pair):
             return row, successor, reward
@@ -168,7 +168,7 @@ class RowEvidence:
         return self._rows.setdefault(row, _Row(sizes))
 
     def add(self, row: int, successor: int, reward: float, times: Sequence[int] = (1,) * PERIODS) -> str | None:
-        """Add an outcome; what is wrong with it, if the declarations exclude it."""
+        """Add an outcome; if the declarations exclude it, return the reason instead."""
         row, successor, reward = self._translated(row, successor, reward)
         if row < 0:
             return "had an outcome that no label of the declared noise explains"
@@ -194,14 +194,14 @@ class RowEvidence:
         return None
 
     def restart(self, period: int) -> None:
-        """Begin a period again."""
+        """Restart a period."""
         self._log_e[period] = 0.0
         for entry in self._rows.values():
             for outcome in entry.outcomes:
                 outcome.since[period] = 0
 
     def _kinds(self, row: int, successor: int) -> int:
-        """How many outcomes with this next state are possible: with different rewards, where these are learned."""
+        """Return how many outcomes with this next state are possible; their rewards differ, and are learned."""
         problem, slots = self.problem, self.problem.slots
         listed = slots.successor[slots.begin[row] : slots.begin[row] + slots.used[row]]
         if problem.n_states not in listed:
@@ -213,7 +213,7 @@ class RowEvidence:
         return STAY_REWARDS if row // problem.n_actions % problem.n_states == successor else 1
 
     def wrong_reward(self, h: int, row: int, state: int, action: int, successor: int, reward: float) -> bool:
-        """Whether a reward is outside the declared range or, where rewards are known, another one, rounding apart."""
+        """Return whether a reward is outside the declared range or, up to rounding, not the known one."""
         problem, slots = self.problem, self.problem.slots
         low, high = problem.possible_rewards
         if problem.black_box_rewards:
@@ -227,7 +227,7 @@ class RowEvidence:
         return not abs(reward - known) <= SAME_REWARD * (high - low) + 1e-12 * abs(known)
 
     def log_e(self, period: int = 0) -> float:
-        """Logarithm of the average of Σ w e and Π (1 - θ + θ e), with w = θ = 1/P for P rows; e = 1 without visits."""
+        """Return the log of the average of Σ w e and Π (1 - θ + θ e), with w = θ = 1/P for P rows; e = 1 without visits."""
         if not self.rows:
             return 0.0
         for i in np.flatnonzero(np.isnan(self._log_e[period])):
@@ -241,13 +241,13 @@ class RowEvidence:
         return float(np.logaddexp(np.logaddexp.reduce(logs), product)) - math.log(2.0)
 
     def largest(self, most: int) -> list[tuple[float, int, int]]:
-        """The rows with the most evidence: its logarithm, the period and the row."""
+        """Return the rows with the most evidence: its logarithm, the period and the row."""
         logs = zip(self._balls, self._log_e.T.tolist(), strict=True)
         found = [(*max(zip(of_row, range(PERIODS), strict=True)), row) for row, of_row in logs]
         return [best for best in sorted(found, reverse=True)[:most] if best[0] > 0.0]
 
     def compared(self, row: int, period: int) -> tuple[Outcome, tuple[float, float], float]:
-        """The outcome of a row that speaks most: what the ball allows as its probability, and its share in a period."""
+        """Return the outcome farthest from its ball, the probabilities that the ball allows, and its share in a period."""
         entry, xi, (before, since) = self._rows[row], self._radii[row], self._rows[row].counts(period)
         size, shares, ranges = len(before) + 1, since / since.sum(), []
         tally, scratch = np.append(before, 0), np.empty((2, size))  # with room for what was never seen
@@ -259,7 +259,7 @@ class RowEvidence:
         return entry.outcomes[j], ranges[j], float(shares[j])
 
     def seen(self) -> list[tuple[int, Outcome]]:
-        """The outcomes that were seen since the certificate was made, with their rows."""
+        """Return the outcomes that were seen since the certificate was made, with their rows."""
         return [(row, o) for row, entry in self._rows.items() for o in entry.outcomes if any(o.since)]
 
 
@@ -278,7 +278,7 @@ class ReturnEvidence:
         self.possible = self.lower < self.most
 
     def add(self, states: list[int], actions: list[int], rewards: list[float], *, ended: bool, free: set[int]) -> None:
-        """Add an episode of at most ``horizon`` steps; in the states ``free`` the claim holds whatever is done."""
+        """Add an episode of at most ``horizon`` steps; in the states ``free`` the claim holds for any action."""
         if not self.possible:
             return
         steps, horizon, complete = len(actions), len(self._factors), ended
@@ -294,7 +294,7 @@ class ReturnEvidence:
             self.wealth += np.log1p(-self.SHARES * self._gain(returned))
 
     def _gain(self, returned: float) -> float:
-        """g of a return; too large if it is not exact."""
+        """Return g of a return; a larger number where the exponent is limited."""
         u, w = self.beta * (returned - self.lower), self.beta * (self.most - self.lower)
         if abs(w) < 1e-300:
             return (returned - self.lower) / (self.most - self.lower)
@@ -307,7 +307,7 @@ class ReturnEvidence:
 
 
 def attained_at(certificate: Certificate) -> tuple[float, float]:
-    """β and the lower bound of the policy's value; of EVaR, β = -λ and the bound there, for the λ that says most."""
+    """Return β and the lower bound of the policy's value; for EVaR, -λ and the bound there, at the best λ."""
     problem, counts, policy = certificate.problem, certificate.counts, certificate._planned
     if certificate.cells is None or not isinstance(problem.risk, EVaR):
         return certificate.beta, certificate.lower

@@ -100,16 +100,16 @@ class Monitor:
             The observations, one more than actions, as :meth:`Certificate.policy_of` takes them. If the episode
             terminated, the last one is ignored.
         actions : sequence
-            What was done, by any policy. Of a model, by number.
+            The actions, chosen by any policy; for a model, their numbers.
         rewards : sequence of float
-            What was paid, one number for each action.
+            The rewards, one for each action.
         terminated : bool
-            Whether the episode ended by itself with the last action.
+            Whether the episode ended with the last action, and was not cut.
 
         Raises
         ------
         InvalidProblemError
-            If the lengths do not fit, or an action or reward is none. An outcome that is excluded raises nothing.
+            If the lengths do not match, or an action or a reward is invalid. An excluded outcome is an alarm, not an error.
 
         Examples
         --------
@@ -124,7 +124,7 @@ class Monitor:
         states, actions, rewards = list(states), list(actions), list(rewards)
         if not len(states) == len(actions) + 1 == len(rewards) + 1:
             sizes = f"{len(states)} states, {len(actions)} actions and {len(rewards)} rewards"
-            raise InvalidProblemError(f"an episode has one state more than actions and as many rewards, got {sizes}")
+            raise InvalidProblemError(f"an episode has one state more than actions and as many rewards; got {sizes}")
         done = [self._action(action) for action in actions]
         paid = [check_finite(f"rewards[{h}]", reward) for h, reward in enumerate(rewards)]
         problem = self.certificate.problem
@@ -157,7 +157,7 @@ class Monitor:
         numbers: dict[int, int | None] = {len(log.states): self.certificate.problem.n_states - 1}
         for visited, following, done, rewards, ended in log.walks():
             for state in (*visited, *following):
-                if state not in numbers:  # by need, because states that are new are numbered as they come
+                if state not in numbers:  # in order, because new states are numbered as they come
                     numbers[state] = self._state(log.states[state])
             states, after = ([numbers[state] for state in part] for part in (visited, following))
             self._add(states, after, [actions[a] for a in done], rewards, ended)
@@ -193,7 +193,7 @@ class Monitor:
         monitor = self
 
         class Watched(gymnasium.Wrapper[Any, Any, Any, Any]):
-            """Plays as the environment does, and hands each episode to the monitor."""
+            """The environment, which passes each episode to the monitor."""
 
             played: tuple[list[Any], list[Any], list[Any]] = ([], [], [])  # states, actions and rewards of an episode
 
@@ -218,7 +218,7 @@ class Monitor:
                 super().close()
 
             def _hand_over(self, terminated: bool) -> None:
-                """Also of an episode that was given up: leaving it out would be a selection by what happened in it."""
+                """Observe the episode, also an unfinished one: leaving it out would be a selection by its outcome."""
                 episode, self.played = self.played, ([], [], [])
                 if episode[1]:
                     monitor.observe(*episode, terminated)
@@ -228,9 +228,9 @@ class Monitor:
     def _add(
         self, states: list[Any], following: list[Any], actions: list[int], rewards: list[float], ended: bool
     ) -> None:
-        """Add an episode in numbers: None for a state that is excluded; the last of ``following`` may be missing."""
+        """Add an episode in numbers; None is an excluded state, and the last of ``following`` may be missing."""
         horizon = self.certificate.problem.horizon
-        for i, length in enumerate(LENGTHS):  # begin the periods again that are over
+        for i, length in enumerate(LENGTHS):  # restart the periods that are over
             if self.episodes and self.episodes % length == 0:
                 self._ended[i] += math.exp(min(self._current(i)[0], 600.0))
                 self._rows.restart(i + 1)
@@ -256,9 +256,9 @@ class Monitor:
     def _contradiction(
         self, states: list[Any], following: list[int | None], actions: list[int], rewards: list[float], ended: bool
     ) -> str | None:
-        """Add all transitions; the first one that the declarations exclude, in words."""
+        """Add the transitions of an episode, up to the first one that the declarations exclude; describe that one."""
         problem, rows, horizon = self.certificate.problem, self._rows, self.certificate.problem.horizon
-        first, unknown = states[0], "a state that is none of the certificate's"
+        first, unknown = states[0], "a state that the certificate does not have"
         if first is None:
             return f"it began in {unknown}"
         begins = first == problem.start
@@ -284,11 +284,11 @@ class Monitor:
         earned = math.fsum(f * reward for f, reward in zip(problem.factors.tolist(), rewards, strict=False))
         least, most = problem.return_limits
         if (ended or len(actions) >= horizon) and not least <= earned <= most:
-            return f"it earned {earned:g}, outside the declared range of returns ({least:g}, {most:g})"
+            return f"its return was {earned:g}, outside the declared range ({least:g}, {most:g})"
         return None
 
     def _log_e(self) -> float:
-        """Logarithm of the e-value: half of it since the beginning, the rest in shorter periods.
+        """Return the logarithm of the e-value: half of its weight is since the beginning, the rest in shorter periods.
 
         The m-th period of a length has the weight 1/(m(m+1)); those to come, which count 1, have 1/(m+1) together.
         """
@@ -300,7 +300,7 @@ class Monitor:
         return float(np.logaddexp.reduce(parts))
 
     def _current(self, i: int) -> tuple[float, int]:
-        """Logarithm of the weighted e-value of the current period of a length, and the number of that period."""
+        """Return the logarithm of the weighted e-value of the current period of a length, and that period's number."""
         number = (self.episodes - 1) // LENGTHS[i] + 1
         return self._of_period(i + 1) - math.log(number * (number + 1)), number
 
@@ -309,7 +309,7 @@ class Monitor:
         return float(np.logaddexp(e, self._returns.log_e(period))) - math.log(2.0) if self._returns.possible else e
 
     def _state(self, observation: Any) -> int | None:
-        """The number of a state; a new one where some may not have been seen yet; None if it is excluded."""
+        """Return the number of a state: a new one if some were not seen yet, None if it is excluded."""
         certificate, problem = self.certificate, self.certificate.problem
         if not problem.black_box_rewards:
             if isinstance(observation, str) and observation not in certificate._numbers:
@@ -335,7 +335,7 @@ class Monitor:
         for name in known:
             if name in names:
                 return list(names).index(name)
-        raise InvalidProblemError(f"{shown(action)} is none of the actions {', '.join(map(repr, names[:10]))}")
+        raise InvalidProblemError(f"{shown(action)} is not one of the actions {', '.join(map(repr, names[:10]))}")
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
@@ -351,7 +351,7 @@ class Monitor:
 
     @property
     def suspects(self) -> list[str]:
-        """What speaks against the certificate most, with what is expected and what was seen; of an alarm, when it came."""
+        """The strongest evidence against the certificate, expected and observed; after an alarm, as it was at the alarm."""
         return self._named or self._most_unlike()
 
     def _most_unlike(self) -> list[str]:
@@ -393,7 +393,7 @@ class Monitor:
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
+        """The result so far in words."""
         alarm, e = -math.log(self.level), self.evidence
         said = "ALARM: do not rely on the certificate" if self.alarm else "some evidence of a change, no alarm"
         return f"log e = {e:.3g}, alarm at {alarm:.3g}: {said if e > 1 or self.alarm else 'no sign of a change'}"
@@ -450,7 +450,7 @@ class Monitor:
         Raises
         ------
         CertificateError
-            If the file contains anything else.
+            If the file is not one that :meth:`save` wrote.
 
         Examples
         --------
@@ -474,10 +474,10 @@ class Monitor:
     def _restore(self, content: dict[str, Any]) -> None:
         self.episodes = check_integer("episodes", content["episodes"], at_least=0)
         self.excluded, self._found = content["excluded"], dict(content["found"])
-        self._named = [str(said) for said in content["named"]]
-        self._stride = check_integer("stride", content["stride"])
+        self._stride, self._named = check_integer("stride", content["stride"]), [str(said) for said in content["named"]]
         self.history = [(int(episodes), float(e)) for episodes, e in content["history"]]
-        self._largest, self._returns.wealth = float(content["largest"]), np.array(content["wealth"], dtype=float)
+        wealth = [[check_finite("wealth", w) for w in bets] for bets in content["wealth"]]
+        self._largest, self._returns.wealth = check_finite("largest", content["largest"]), np.array(wealth)
         self._ended = [check_finite("ended", e) for e in content["ended"]]
         if self._returns.wealth.shape != (PERIODS, len(ReturnEvidence.SHARES)) or len(self._ended) != len(LENGTHS):
             raise ValueError("another number of periods or bets")
@@ -490,5 +490,5 @@ class Monitor:
 
 
 def _number(value: float) -> float:
-    """For JSON, which has no infinity."""
+    """Return a number that JSON, which has no infinity, can write."""
     return max(-1e300, min(value, 1e300))

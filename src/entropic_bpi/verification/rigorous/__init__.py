@@ -1,8 +1,8 @@
-"""Proofs in ball arithmetic: the formulas of the verifier on numbers that are enclosed, so no rounding is assumed away.
+"""Proofs in ball arithmetic: the formulas of the verifier on enclosed numbers, without assumptions about rounding.
 
 A number is a ball of Arb (python-flint), which contains the exact result of every operation and function. Whatever is kept
-or compared is an exact number, an end of such a ball. Multipliers, levels, references and moves are searched with doubles:
-any choice of them gives a valid bound.
+or compared is an exact number, an end of such a ball. Multipliers, levels, references and moves are searched with doubles,
+because any choice of them gives a valid bound.
 """
 
 import math
@@ -57,7 +57,7 @@ class Balls:
 
 @contextmanager
 def balls() -> Iterator[None]:
-    """Let the numbers of the verifier be balls."""
+    """Make the verifier compute with balls."""
     before = enclosures.set(Balls)
     try:
         with ctx.workprec(_PRECISION):
@@ -93,6 +93,6 @@ def prove(content: dict[str, Any]) -> tuple[tuple[float, float, float], list[str
     try:
         with balls(), np.errstate(all="ignore"):
             bounds = risk_bounds(claim, claim.test, lambda: None)
-    except Exception as error:  # whatever a hostile file provokes, it is not proved
+    except Exception as error:  # whatever error a hostile file causes, it is not proved
         return nothing, [f"the bounds cannot be enclosed: {error!r}"]
     return (bounds.lower, bounds.upper, bounds.gap), bounds.not_implied(claim)
