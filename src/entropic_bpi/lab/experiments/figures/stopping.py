@@ -29,7 +29,7 @@ LOWER, UPPER = "lower bound, hard instance of this size", "upper bound, paper's 
 CERTIFY_HORIZON = 9
 CERTIFY_BETAS = (-2.0, -1.5, -1.0, -0.5, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5)
 CERTIFY_QUICK_BETAS = (-2.0, -0.5, 0.5, 2.5, 4.5)
-# What we ask for before we call a rise sharp, and log τ linear.
+# Criteria for a sharp increase (a factor) and for a linear log τ (a share of the variance).
 SHARP, LINEAR = 2, 0.95
 AXES = {"beta": "risk parameter β (1 / units of reward)", "horizon": "horizon H (steps)"}
 
@@ -42,7 +42,7 @@ def _sweep(horizon: Any, beta: Any, size: Size) -> list[RunSpec]:
 
 
 def stopping_times(results: Results) -> Table:
-    """One row per setting, with the stopping time summarised over seeds."""
+    """Return a row for each setting, with the stopping time summarised over seeds."""
     runs = results.runs
     rules = np.array([rule_of(spec) for spec in results.specs], dtype=object)
     labels = list(zip(rules, runs["beta"].tolist(), runs["horizon"].tolist(), strict=True))
@@ -80,7 +80,7 @@ def _draw_against(axis: str, table: Table) -> Any:
 
 
 def draw_capped(axes: Any, table: Table, axis: str, colour: str, label: str | None = "some runs capped") -> None:
-    """Mark points whose mean is only a lower bound, and show the median beside it."""
+    """Mark points whose mean is only a lower bound, and draw the median beside it."""
     capped = [row for row in table if row["capped"]]
     if capped:
         axes.plot(
@@ -89,8 +89,8 @@ def draw_capped(axes: Any, table: Table, axis: str, colour: str, label: str | No
         axes.plot(column(capped, axis), column(capped, "median"), ls="", marker="_", color=colour)
 
 
-def _tell(figure: int, against: str, axis: str, symbol: str, table: Table) -> str:
-    """The claims of the paper about τ along an axis, checked for each bonus."""
+def _describe(figure: int, against: str, axis: str, symbol: str, table: Table) -> str:
+    """Describe a figure: the claims of the paper about τ along an axis, checked for each bonus."""
     capped = sum(row["capped"] for row in table)
     text = (
         f"Figure {figure} of the paper: episodes τ until the stop against {against}, {table[0]['seeds']} seeds, {_HOW}"
@@ -98,7 +98,7 @@ def _tell(figure: int, against: str, axis: str, symbol: str, table: Table) -> st
     )
     for rule, words in OURS.items():
         rows = rows_where(table, rule=rule)
-        text += f" With {words}, {_tell_rise(rows, axis, symbol) if rows else 'the runs are missing.'}"
+        text += f" With {words}, {_describe_rise(rows, axis, symbol) if rows else 'the runs are missing.'}"
     if capped:
         text += (
             f" {capped} runs were capped; where that happens the mean is a lower bound and the median stands beside it."
@@ -108,7 +108,7 @@ def _tell(figure: int, against: str, axis: str, symbol: str, table: Table) -> st
     return text
 
 
-def _tell_rise(rows: Table, axis: str, symbol: str) -> str:
+def _describe_rise(rows: Table, axis: str, symbol: str) -> str:
     x, log_tau, first, last = column(rows, axis), np.log(column(rows, "mean")), rows[0], rows[-1]
     slope, share = line(x, log_tau)
     steps, factor = np.diff(log_tau) / np.diff(x), math.exp(log_tau[-1] - log_tau[0])
@@ -139,8 +139,8 @@ _HOW = (
 
 
 def _figure(number: int, horizon: Any, beta: Any, axis: str, symbol: str, against: str) -> Plot:
-    tell = partial(_tell, number, against, axis, symbol)
-    return Plot(partial(_sweep, horizon, beta), stopping_times, partial(_draw_against, axis), tell)
+    describe = partial(_describe, number, against, axis, symbol)
+    return Plot(partial(_sweep, horizon, beta), stopping_times, partial(_draw_against, axis), describe)
 
 
 FIG3 = _figure(3, HORIZON, BETAS, "beta", "β", f"β at H = {HORIZON}")
@@ -199,7 +199,7 @@ def _finite(table: Table, rule: str) -> Table:
     return [row for row in rows_where(table, rule=rule) if np.isfinite(row["mean"])]
 
 
-def _tell_certify(table: Table) -> str:
+def _describe_certify(table: Table) -> str:
     measured = [row for row in table if row["seeds"]]
     printed, checked, ours, most = (
         {row["beta"]: row["mean"] for row in rows_where(measured, rule=rule)}
@@ -235,4 +235,4 @@ def _times(more: dict[float, float], fewer: dict[float, float]) -> str:
     return f"{min(ratios):.3g} to {max(ratios):.3g} times"
 
 
-CERTIFY = Plot(_sweep_certify, _table_certify, _draw_certify, _tell_certify)
+CERTIFY = Plot(_sweep_certify, _table_certify, _draw_certify, _describe_certify)
