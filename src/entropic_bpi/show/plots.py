@@ -19,7 +19,7 @@ from entropic_bpi.show.words import Rounding, name, number, probability, unit_of
 from entropic_bpi.tools.text import drawable
 
 __all__ = ["COLOURS", "evidence", "front", "grid", "interval", "new_figure", "plain_numbers"]
-__all__ += ["policy", "save", "spectrum", "tidy"]
+__all__ += ["policy", "returns", "save", "spectrum", "tidy"]
 
 _MOST_POLICIES, _MOST_BARS = 14, 30
 
@@ -296,7 +296,25 @@ def front(found: Front, *, alpha: float = 0.05) -> Figure:
 
 
 def returns(values: np.ndarray) -> Figure:
-    """Draw a histogram of returns, with their mean and the range from the 5 % to the 95 % quantile."""
+    """Draw a histogram of returns, with their mean and the range from the 5 % to the 95 % quantile.
+
+    Parameters
+    ----------
+    values : float array
+        The returns, such as those of a :class:`~entropic_bpi.Rollout`.
+
+    Returns
+    -------
+    Figure
+        The Matplotlib figure.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from entropic_bpi import plots
+    >>> len(plots.returns(np.array([0.0, 1.0, 1.0])).axes)
+    1
+    """
     figure, axes = one_plot(6.0, 3.6, "return of an episode", "share of episodes")
     histogram(axes, values, np.ptp(values))
     low, high = np.quantile(values, (0.05, 0.95))
