@@ -224,6 +224,10 @@ def test_the_decision_shows_no_rounding_errors():
     assert "earns at least 0 in 95 % of the episodes" in decision_of(appraisal).sentence
 
 
+def test_no_line_breaks_before_a_per_cent_sign():
+    assert "With probability at least 90\u00a0%, the policy" in page_of("gap certificate")
+
+
 def test_a_false_appraisal_is_red_and_says_nothing_else(tmp_path):
     appraisal = appraised()
     table = [dict(row, lower=row["upper"]) for row in appraisal.table]

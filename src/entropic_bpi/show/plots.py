@@ -69,7 +69,7 @@ def interval(history: np.ndarray, *, eps: float, delta: float, unit: str | None 
     figure.axes[0].set_title(f"Certified with probability at least {probability(delta)}", fontsize="medium")
     claimed = np.minimum(rows["gap"], rows["upper"] - rows["lower"])  # a method may not bound the gap yet
     gaps.plot(episodes, claimed, color=COLOURS[1], label="certified gap")
-    gaps.axhline(eps, color="black", ls=":", label=f"goal ε = {eps:g}")
+    gaps.axhline(eps, color="black", ls=":", label=f"target ε = {eps:g}")
     gaps.set(xscale="log", yscale="log", xlabel="episodes", ylabel=f"gap ({unit})")
     plain_numbers(gaps.yaxis)
     for axes in figure.axes:

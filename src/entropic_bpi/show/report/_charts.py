@@ -65,7 +65,7 @@ def fall_of_the_gap(history: np.ndarray, certificate: Certificate) -> Chart | No
     return _chart(
         interval(history, eps=eps, delta=certificate.delta, unit=certificate.problem.unit),
         f"The certified gap fell from {few(gaps[0])} after {episodes[0]:,} episodes to {few(gaps[-1])} after "
-        f"{episodes[-1]:,}; the smallest was {few(gaps.min())}, the goal is {few(eps)}.",
+        f"{episodes[-1]:,}; the smallest was {few(gaps.min())}, the target is {few(eps)}.",
     )
 
 

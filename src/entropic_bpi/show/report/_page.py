@@ -174,8 +174,8 @@ def _template_values(inputs: ReportInputs) -> dict[str, Any]:
 
 
 def _unbroken(value: Any) -> Any:
-    """Return a text in which no line can break between a minus sign and a currency symbol."""
-    return re.sub("−(?=[€$£¥])", "−\u2060", value) if type(value) is str else value
+    """Return a text in which no line can break before a per cent sign, or between a minus sign and a currency."""
+    return re.sub("−(?=[€$£¥])", "−\u2060", value).replace(" %", "\u00a0%") if type(value) is str else value
 
 
 def _of_the_data(certificate: Certificate, history: np.ndarray | None, unit: str | None) -> dict[str, Any]:
