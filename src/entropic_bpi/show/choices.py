@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:  # the command line imports this module before it knows whether it needs arrays
+if TYPE_CHECKING:  # commands that need no arrays import this module too
     import numpy as np
 
     from entropic_bpi.certificate.certificate import Certificate

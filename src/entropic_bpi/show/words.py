@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from entropic_bpi.problem.risk import AnyReward, EVaR
 from entropic_bpi.tools.text import printable
 
-if TYPE_CHECKING:  # the command line imports this module before it knows whether it needs arrays
+if TYPE_CHECKING:  # commands that need no arrays import this module too
     from entropic_bpi.certificate.certificate import Certificate
 
 _DIGITS = 3

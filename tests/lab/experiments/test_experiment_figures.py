@@ -229,12 +229,12 @@ def test_tuning_tells_what_the_policies_at_the_end_lose():
 
     same = told(lambda run: 0.051)
     assert "RSVI 0.051;" in same
-    assert "All of them end with a policy that loses the same and is not the best one" in same
+    assert "All learners end with a policy of the same loss, which is not optimal" in same
     some = told(lambda run: 0.0 if run.algorithm == "rsvi" else 0.01 * run.seed)
     assert "RSVI 0;" in some
     assert "ROVI 0 to 0.02." in some
-    assert "RSVI ends with a best policy on every seed; for the others" in some
-    assert "No learner ends with a best policy on every seed" in told(lambda run: 0.01 * run.seed)
+    assert "RSVI ends with an optimal policy on every seed; the regret of the others" in some
+    assert "No learner ends with an optimal policy on every seed" in told(lambda run: 0.01 * run.seed)
 
 
 def test_the_other_figures_follow_from_their_data():

@@ -100,11 +100,9 @@ def _describe(figure: int, against: str, axis: str, symbol: str, table: Table) -
         rows = rows_where(table, rule=rule)
         text += f" With {words}, {_describe_rise(rows, axis, symbol) if rows else 'the runs are missing.'}"
     if capped:
-        text += (
-            f" {capped} runs were capped; where that happens the mean is a lower bound and the median stands beside it."
-        )
+        text += f" {capped} runs were capped; for these the mean is a lower bound, and the median is shown beside it."
     if axis == "beta":
-        text += " The figure `chi2` looks for the reason of the changing slope."
+        text += " The figure `chi2` examines why the slope changes."
     return text
 
 
@@ -115,15 +113,17 @@ def _describe_rise(rows: Table, axis: str, symbol: str) -> str:
     sharply = bool((steps > 0).all()) and factor >= SHARP
     text = (
         f"τ goes from {first['mean']:.3g} episodes at {symbol} = {first[axis]:g} to {last['mean']:.3g} at {symbol} = "
-        f"{last[axis]:g}, a factor of {factor:.3g}. It increases sharply: {_confirmed(sharply)} (asked: a rise at "
+        f"{last[axis]:g}, a factor of {factor:.3g}. It increases sharply: {_confirmed(sharply)} (criterion: a rise at "
         f"every step and a factor of {SHARP} over the range). log τ is roughly linear in {symbol}: "
-        f"{_confirmed(share >= LINEAR)} (asked: a line explains {LINEAR:.0%} of the variance of log τ; it explains "
+        f"{_confirmed(share >= LINEAR)} (criterion: a line explains {LINEAR:.0%} of the variance of log τ; it explains "
         f"{share:.1%}, with slope {slope:.3g} per unit of {symbol}, while slopes between neighbours go "
         f"from {steps.min():.3g} to {steps.max():.3g})."
     )
     if axis == "beta":
         varies = steps.max() > 2 * steps.min()
-        text += f" The slope is not constant in β: {_confirmed(varies)} (the paper observes it; asked: a factor of 2)."
+        text += (
+            f" The slope is not constant in β: {_confirmed(varies)} (observed in the paper; criterion: a factor of 2)."
+        )
     return text.replace("e+0", "e")
 
 
@@ -217,15 +217,15 @@ def _describe_certify(table: Table) -> str:
     upper = column(_finite(table, UPPER), "mean")
     if upper.size:
         text += (
-            " Far above the picture is the proved upper bound for the paper's rule with sharp constants that tests after "
-            f'every episode (`theory.upper_bound`, form "implicit"): {upper.min():.1g} to {upper.max():.1g}.'
+            " The proved upper bound for the paper's rule with sharp constants and a test after every episode "
+            f'(`theory.upper_bound`, form "implicit") is outside the plotted range: {upper.min():.1g} to {upper.max():.1g}.'
         )
     holds = len(_finite(table, LOWER))
     if holds:
         text += (
             f' The dotted line is the lower bound (`theory.lower_bound`, form "exact"), drawn at the {holds} values of β '
             "where its conditions hold. It is about the hard instance with these sizes and a learner that assumes "
-            "nothing, not about the bridge: a rule that gets below it here contradicts nothing."
+            "nothing, not about the bridge: a rule that is below it here is no contradiction."
         )
     return text
 

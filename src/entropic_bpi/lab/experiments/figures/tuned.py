@@ -72,14 +72,14 @@ def _ends(order: Table) -> str:
     lost = "; ".join(f"{NAMES[row['learner']]} {_range(row)}" for row in order)
     found = [NAMES[row["learner"]] for row in order if row["true_gap_high"] <= BEST]
     gaps = np.concatenate([column(order, "true_gap_low"), column(order, "true_gap_high")])
-    said = f"What the policy at the end loses per episode, from the smallest to the largest over the seeds: {lost}."
+    text = f"Loss per episode of the final policy, from the smallest to the largest over the seeds: {lost}."
     if np.ptp(gaps) <= BEST < gaps.min():
         return (
-            f"{said} All of them end with a policy that loses the same and is not the best one: the ranking says who "
-            "settles on it first, not who finds the best."
+            f"{text} All learners end with a policy of the same loss, which is not optimal: the ranking says which "
+            "learner settles on it first, not which finds an optimal one."
         )
     best = f"{', '.join(found)} end{'s' * (len(found) == 1)}" if found else "No learner ends"
-    return f"{said} {best} with a best policy on every seed; for the others the regret goes on growing at that rate."
+    return f"{text} {best} with an optimal policy on every seed; the regret of the others keeps growing at that rate."
 
 
 def _range(row: dict[str, Any]) -> str:
