@@ -7,6 +7,7 @@ Exit codes: 0 done; 1 a claim failed; 2 bad input, with one line on stderr. Comm
 import io
 import json
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from typing import Annotated, Any
@@ -116,7 +117,8 @@ def main(args: Sequence[str] | None = None) -> None:
     if sys.stdout is sys.__stdout__ and sys.stdout is not None and not stdout.isatty():
         pipe = io.BufferedWriter(_UntilClosed(stdout.fileno(), "w", closefd=False))
         stdout = io.TextIOWrapper(pipe, stdout.encoding, stdout.errors)
-    with redirect_stdout(stdout):
+    with redirect_stdout(stdout), warnings.catch_warnings():
+        warnings.showwarning = lambda text, *_, **__: print("warning:", printable(str(text)), file=sys.stderr)
         try:
             app(args=args, prog_name=PROGRAM)
         finally:

@@ -58,13 +58,12 @@ def inspect(
     found = eb.inspect(file.with_params(parse_params(param)), seconds=seconds, episodes=episodes, seed=seed)
     declared, seen = found.declarations.given(), found.remarks
     proposals = [("declare", "seen"), *((f"{name} = {value}", seen[name]) for name, value in declared.items())]
-    findings = [one._asdict() for one in found.findings]
     facts = [
         Fact("source", source, "source", found.source),
         *(Fact(name="PROBLEM", shown=text) for text in found.problems),
         *(Fact(name=one.name, shown=f"{one.text} ({one.seen})" if one.seen else one.text) for one in found.findings),
-        *data(problems=found.problems, findings=findings, not_proposed=found.not_proposed),
-        *data(episodes=found.episodes, steps=found.steps, seconds=found.seconds),
+        *data(problems=found.problems, findings=[one._asdict() for one in found.findings]),
+        *data(not_proposed=found.not_proposed, episodes=found.episodes, steps=found.steps, seconds=found.seconds),
         Fact(
             "declarations",
             {name: {"value": value, "seen": seen[name]} for name, value in declared.items()},

@@ -204,12 +204,11 @@ def convert(source: str, target: Path, *, horizon: int | None = None, param: lis
     """
     if target.exists():
         raise InvalidProblemError(f"{target} exists already, and nothing is overwritten: give another FILE")
-    facts = data(source=source, written=str(target))
     given, wanted = format_of(Path(source)), format_of(target)
     if horizon is None and given is not None and not (given.has_horizon or (wanted is not None and wanted.has_horizon)):
         horizon = 1  # neither format has one
     mdp = open_model(source, horizon, param)
     mdp.save(target)
-    facts += data(states=mdp.n_states, actions=mdp.n_actions)
+    facts = data(source=source, written=str(target), states=mdp.n_states, actions=mdp.n_actions)
     facts.append(Fact(name="model", shown=f"{source}: {mdp.n_states} states, {mdp.n_actions} actions"))
     return Answer([*facts, *written(target)], ("solve", target, "--beta", "0", "--horizon", mdp.horizon))
