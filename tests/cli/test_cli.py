@@ -343,3 +343,11 @@ def test_a_damaged_packed_certificate_is_named_without_a_traceback(tmp_path):
     watched = invoke("monitor", str(path), "log.csv", *columns)
     assert watched.exit_code == 2
     assert str(path) in watched.stderr
+
+
+def test_a_warning_is_a_line_on_stderr(tmp_path):
+    words = [sys.executable, "-m", "entropic_bpi", "convert", "risky-bridge", "bridge.csv"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr.splitlines()[0].startswith("warning: bridge.csv does not hold state_names")
+    assert ".py" not in done.stderr

@@ -30,7 +30,9 @@ def test_a_run_and_a_rule_are_compared_and_the_files_are_checked(run, tmp_path):
     assert done.exit_code == 0, done.output
     assert "All intervals hold at once" in done.output
     assert "bold" in (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert invoke("verify", tmp_path / "a.json").exit_code == 0
+    checked = invoke("verify", tmp_path / "a.json")
+    assert checked.exit_code == 0
+    assert "next:" not in checked.output
     told = json.loads(invoke("appraise", run, *words, "--json").output)
     assert [(row["policy"], row["measure"]) for row in told["table"]] == [
         ("certified", "mean"),

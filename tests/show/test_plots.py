@@ -25,7 +25,7 @@ def test_the_interval_shows_bounds_gap_and_goal(result):
     assert (gaps.get_xscale(), gaps.get_yscale(), values.get_yscale()) == ("log", "log", "linear")
     assert labels(gaps) == ("episodes", "gap (units of reward)")
     assert values.get_ylabel() == "value (units of reward)"
-    assert [text.get_text() for text in gaps.get_legend().get_texts()] == ["certified gap", "goal ε = 0.5"]
+    assert [text.get_text() for text in gaps.get_legend().get_texts()] == ["certified gap", "target ε = 0.5"]
     upper, lower = (line.get_ydata() for line in values.get_lines())
     assert np.array_equal(upper, result.history["upper"][1:])
     assert np.all(lower <= upper)

@@ -118,7 +118,7 @@ def test_the_claim_is_one_sentence_with_its_probability():
     assert "avoids risk" in claim_of(certificate_of("gap certificate")).meaning
     assert "seeks risk" in claim_of(certificate_of("bernstein sharp")).meaning
     assert "the mean of its return" in claim_of(certificate_of("mean")).meaning
-    assert "with every step a reward counts 0.7 times as much" in claim_of(certificate_of("discounted")).meaning
+    assert "every step multiplies the weight of rewards by 0.7" in claim_of(certificate_of("discounted")).meaning
     meaning = claim_of(certificate_of("value at risk")).meaning
     assert "a lower bound on the mean return of the worst 30 % of its episodes (CVaR). It is not that mean" in meaning
     assert "a policy with the best EVaR need not have the best CVaR" in meaning
@@ -197,7 +197,7 @@ def test_a_claim_that_needs_no_episode_says_so(tmp_path):
     assert eb.identify(sure, **GOAL, successors="model").report(tmp_path / "report.html").ok
     text = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
     assert "No episode was needed" in text
-    assert "Nothing does: it is 0." in text
+    assert "The gap is 0." in text
 
 
 # -- appraisals --------------------------------------------------------------------------------------------------
@@ -214,6 +214,18 @@ def test_the_page_of_an_appraisal_begins_with_the_decision(tmp_path):
         assert " ".join(row) in page.text
     assert "best by the estimates" not in page.text
     assert "the smallest was" in decision_page()
+
+
+def test_the_decision_shows_no_rounding_errors():
+    bridge = eb.instances.risky_bridge(horizon=7)
+    run = eb.identify(bridge, beta=-1.0, eps=2.0, delta=0.1, successors="model", seed=1)
+    appraisal = eb.appraise(run, {"bold": np.ones_like(run.policy)}, measures=["quantile 0.05"])
+    assert -1e-7 < appraisal.table[0]["lower"] < 0
+    assert "earns at least 0 in 95 % of the episodes" in decision_of(appraisal).sentence
+
+
+def test_no_line_breaks_before_a_per_cent_sign():
+    assert "With probability at least 90\u00a0%, the policy" in page_of("gap certificate")
 
 
 def test_a_false_appraisal_is_red_and_says_nothing_else(tmp_path):

@@ -7,6 +7,7 @@ Exit codes: 0 done; 1 a claim failed; 2 bad input, with one line on stderr. Comm
 import io
 import json
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from typing import Annotated, Any
@@ -24,7 +25,7 @@ CLAIM_FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
 class _Commands(TyperGroup):
-    """Reports bad input as one line on stderr and exit code 2, and leaves real bugs their traceback.
+    """Report bad input as one line on stderr and exit code 2; bugs keep their traceback.
 
     The commands for research are imported when a name is not that of another command, or when all are listed.
     """
@@ -84,7 +85,7 @@ app = typer.Typer(
 
 
 def add_command(into: typer.Typer, command: Callable[..., Answer], panel: str) -> None:
-    """Make a function a command with the option --json: its answer is printed, and its exit code says whether it is ok."""
+    """Add a function as a command with the option --json, which prints its answer and sets the exit code."""
 
     def run(*, as_json: bool = False, **given: Any) -> int:
         found = command(**given)
@@ -96,9 +97,9 @@ def add_command(into: typer.Typer, command: Callable[..., Answer], panel: str) -
 
 
 class _UntilClosed(io.FileIO):
-    """A pipe whose reader may leave early, as in ``| head``: the rest is dropped.
+    """A pipe whose reader may close it early, as in ``| head``; further output is dropped.
 
-    The command goes on, so that it saves what it should and its exit code still tells whether the claim holds.
+    The command continues, so that its files are written and its exit code is right.
     """
 
     def write(self, data: Any) -> int:
@@ -109,14 +110,15 @@ class _UntilClosed(io.FileIO):
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Entry point of the ``entropic-bpi`` command."""
+    """Run the command ``entropic-bpi``."""
     stdout: Any = sys.stdout or io.StringIO()
     if isinstance(stdout, io.TextIOWrapper):
-        stdout.reconfigure(errors="replace")  # an encoding without β is no reason to fail; stderr never does
+        stdout.reconfigure(errors="replace")  # replace what the encoding lacks, such as β; stderr does so anyway
     if sys.stdout is sys.__stdout__ and sys.stdout is not None and not stdout.isatty():
         pipe = io.BufferedWriter(_UntilClosed(stdout.fileno(), "w", closefd=False))
         stdout = io.TextIOWrapper(pipe, stdout.encoding, stdout.errors)
-    with redirect_stdout(stdout):
+    with redirect_stdout(stdout), warnings.catch_warnings():
+        warnings.showwarning = lambda text, *_, **__: print("warning:", printable(str(text)), file=sys.stderr)
         try:
             app(args=args, prog_name=PROGRAM)
         finally:
@@ -144,6 +146,8 @@ def _top(
         entropic-bpi forecast risky-bridge --beta -1 --eps 0.2 --delta 0.1
 
         entropic-bpi identify risky-bridge --beta -1 --eps 0.2 --delta 0.1 --successors model --out run
+
+        entropic-bpi verify run/certificate.json
 
         entropic-bpi report run -o report.html
 

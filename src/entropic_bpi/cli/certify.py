@@ -1,4 +1,4 @@
-"""``certify``: a certificate from a log of somebody else's decisions, or for other risk levels from one run."""
+"""``certify``: a certificate from a log of past decisions, or for other risk levels and rewards from one run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _Policy = dict[tuple[int, str], str]
 
 
 @with_options(
-    *declarations(without=("discount", "reward")),  # which is a column here
+    *declarations(without=("discount", "reward")),  # --reward is a column of a log
     *relayed(**dict.fromkeys((*_READ, "truncated", "states", "actions"), str)),
 )
 def certify(
@@ -53,13 +53,14 @@ def certify(
     out: Path | None = None,
     **declared: Any,
 ) -> Answer:
-    """Certify a policy from a log, or every risk level from the episodes of one run.
+    """Certify a policy from a log, or certify other risk levels and rewards from the episodes of one run.
 
-    A log: the claim holds for any decisions, if each of them depended on the past alone and no episode was dropped because
-    of its outcome. All other assumptions are printed. The answer also says which further data would help.
+    A log: the claim holds however the decisions were made, if each of them depended only on the past and no episode was
+    dropped because of its outcome. The other assumptions are printed, and so are the data that would make the gap smaller.
 
     A run: the claims for all risk levels hold at once, because they are about the same transitions. With probability at
-    least 1 - delta, for every level, the best value lies in the band and the policy is within the gap of it.
+    least 1 - delta, for every level, the value of the policy and the best value lie between the bounds, and the policy is
+    at most the gap worse than the best one.
 
     Examples:
 
@@ -70,7 +71,7 @@ def certify(
 
         entropic-bpi certify run --evar 0.05:0.95:0.05 --out band
 
-        entropic-bpi certify run --beta -1 --rewards prices.csv --out dearer
+        entropic-bpi certify run --beta -1 --rewards prices.csv --out repriced
 
     For a log, writes certificate.json, and missing.csv: the visits that would make the gap smaller. For a run, writes
     spectrum.csv (beta, lower, upper, gap and the number of the policy) and spectrum.png, where lines mark the risk levels at
@@ -83,21 +84,21 @@ def certify(
     source : LOG|RUN
         A log (a CSV, Parquet, or .jsonl file); or the folder of a run, or a certificate file (.json).
     beta : BETA|LOW:HIGH:STEP
-        Risk parameter: positive seeks risk, negative avoids it, 0 is the mean. For a run: all levels from LOW to HIGH, or
-        one.
+        Risk parameter: positive seeks risk, negative avoids it, 0 is the mean. For a run, LOW:HIGH:STEP is a range of
+        levels.
     evar : ALPHA|LOW:HIGH:STEP
-        The entropic value at risk (EVaR) of this level, between 0 and 1; for a run, of all levels. EVaR is a lower
-        bound on CVaR, the mean of the worst share ALPHA of the returns, and is not that mean: a policy with the best
-        EVaR need not have the best CVaR.
+        The entropic value at risk (EVaR) of this level, between 0 and 1; for a run, also of a range of levels. EVaR is
+        a lower bound on CVaR, the mean of the worst share ALPHA of the returns, and is not that mean: a policy with the
+        best EVaR need not have the best CVaR.
     delta
         Probability with which the claim may fail; for a log.
     eps
         The target gap. Default: the gap that the log certifies.
     policy : FILE
-        Certify this policy: columns state and action (.csv), an object (.json), or .npy.
+        Certify this policy: a .csv file with columns state and action, a .json object, or an .npy array.
     rewards : FILE
-        Certify for other known rewards: columns state, action, reward and perhaps next_state, of those that change
-        (.csv).
+        Certify for other known rewards: a .csv file of those that change, with columns state, action, reward and perhaps
+        next_state.
     out : DIR
         Folder for the results.
 
@@ -120,17 +121,17 @@ def certify(
     terminated : COLUMN
         Whether the episode ended by itself with this step.
     truncated : COLUMN
-        Whether the episode was cut after this step.
+        Whether the episode was cut off after this step.
     all_truncated
-        Every episode that did not terminate was cut.
+        Every episode that did not terminate was cut off.
     states : A,B,...|seen
         All states that exist; seen: declare that the log has them all.
     actions : A,B,...
         All actions that may occur. Default: those of the log.
     exclude : CONDITION
-        Leave out episodes with such a line (SQL).
+        Leave out episodes that have a line with this condition (SQL).
     query : SQL
-        Read this SELECT over the table data, which is LOG.
+        Read the result of this SELECT statement; LOG is the table data.
     """
     if is_run(source, context, _OF_A_RUN):
         return _certify_levels(Path(source), {"beta": beta, "evar": evar}, rewards, out)
@@ -142,7 +143,7 @@ def certify(
     known = None if policy is None else read_policy_file(policy)
     claim = eb.certify(log, **risk, eps=eps, delta=delta, policy=known, rewards=rewards, **declared)
     needs = eb.missing(claim)
-    title = f"The {'given ' if policy else ''}policy on the states that it was seen to reach"
+    title = f"The {'given ' if policy else ''}policy in the states that it reaches along observed transitions"
     facts = [*_log_facts(log, claim), *policy_facts(title, certified_choices(claim)), *_missing_facts(needs)]
     if out is None:
         return Answer(facts, (), claim.reached)
@@ -153,7 +154,7 @@ def certify(
 
 
 def is_run(source: str, context: typer.Context, of_a_run: Container[str]) -> bool:
-    """Return whether the source is a run, for which only the options ``of_a_run`` may be typed."""
+    """Return whether the source is a run; refuse options for logs, which are those not in ``of_a_run``."""
     if not (Path(source).is_dir() or source.endswith((".json", ".json.gz"))):
         return False
     for name in context.params:
@@ -232,13 +233,13 @@ def _log_facts(log: eb.Log, claim: eb.Certificate) -> list[Fact]:
 
 
 def _missing_facts(needs: eb.Missing) -> list[Fact]:
-    rows = [("steps", "state", "action", "visits", "gap falls if doubled by", "needed")]
+    rows = [("steps", "state", "action", "visits", "gap reduction if doubled", "visits needed")]
     for row in needs.rows[:_SHOWN_ROWS]:
         place = "all" if row.step is None else f"{row.step}", row.state or "(first states)", row.action or ""
         rows.append((*place, f"{row.visits:,}", number(row.gap_reduction), f"{row.visits_needed:,}"))
     expected = f"For a gap of about {number(needs.target)}:"
     if needs.expected > needs.target:
-        expected = f"More of the same is not enough for a gap of {number(needs.target)}: something was never seen."
+        expected = f"More visits do not give a gap of {number(needs.target)}: some state-action pairs were never seen."
     title = "What is missing: visits that would make the gap smaller."
     return [
         Fact("missing", [row._asdict() for row in needs.rows], title, rows),
@@ -328,19 +329,19 @@ def _band(
         between = f"{levels[first]:g}" + (f" to {levels[end - 1]:g}" if end > first + 1 else "")
         changes = _difference(policies[first - 1], policies[first]) if first else ""
         rows.append((between, f"{numbers[first]}", *bounds, changes))
-    certainty = f"With probability at least {probability(run.delta)} all {len(claims)} claims hold at once"
+    certainty = f"With probability at least {probability(run.delta)}, the claims hold at once for all {level_name}"
     other = f"They use the event of method kl; the {run.method} certificate of the run has another event."
     content = [dict(zip(("level", "lower", "upper", "gap", "policy"), row, strict=True)) for row in band]
-    title = "Policies, on the states that they were seen to reach (steps count from 0):"
+    title = "Policies in the states that they reach along observed transitions (steps count from 0):"
     return [
-        line(f"{certainty}, for every {level_name} shown and any other ({run.episodes:,} episodes)."),
+        line(f"{certainty}, also for those not shown ({run.episodes:,} episodes)."),
         *([line(other)] if run.method != "kl" else []),
         Fact(which, content, title, rows),
     ]
 
 
 def _actions(claim: eb.Certificate) -> _Policy:
-    """Return the action at each step and state that the policy was seen to reach."""
+    """Return the action at each step and state that the policy reaches along observed transitions."""
     return {(h, c.state): c.action for c in certified_choices(claim) for h in range(c.first_step, c.last_step + 1)}
 
 

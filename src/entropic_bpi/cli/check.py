@@ -27,7 +27,7 @@ from entropic_bpi.show.words import Rounding, ascii_minus
 from entropic_bpi.tools.checks import processors
 
 _PACKAGES = ("numpy", "scipy", "numba", "gymnasium", "matplotlib", "typer", "rich")
-# What comes with an extra, by the extra's name.
+# A package of each extra.
 _EXTRAS = {"logs": "duckdb", "report": "jinja2", "gpu": "numba-cuda", "minari": "minari", "cluster": "distributed"}
 _EXTRAS |= {"prism": "stormpy", "compat": "shimmy", "rigorous": "python-flint"}
 _NOT_OF_CERTIFY = ("context", "source", "beta", "evar", "eps", "policy", "rewards", "out", "as_json")
@@ -76,8 +76,8 @@ def verify(certificate: Path, *, rigorous: bool = False) -> Answer:
     facts = [verdict, *data(proved=result.proved), *(bounds if known else data(lower=None, upper=None, gap=None))]
     from entropic_bpi.verification._file import unpacked
 
-    certified = result.ok and b'"entropic-bpi appraisal"' not in unpacked(path)[:100]
-    then = ("report", certificate, "-o", "report.html") if certified else ("verify", path, "--json")
+    final = result.ok and b'"entropic-bpi appraisal"' in unpacked(path)[:100]
+    then = () if final else ("report", certificate, "-o", "report.html") if result.ok else ("verify", path, "--json")
     return Answer([*facts, *problems], then, result.ok)
 
 
@@ -129,7 +129,7 @@ def appraise(
     save: Path | None = None,
     **options: Any,
 ) -> Answer:
-    """Compare policies by several measures, from the same data: mean, CVaR, quantiles and probabilities, in intervals.
+    """Compare policies from the same data, with intervals for their mean, CVaR, quantiles and probabilities.
 
     All intervals hold at once with probability at least 1 - delta. The policy of a run is among those compared.
 
@@ -139,19 +139,20 @@ def appraise(
 
         entropic-bpi appraise run --policy today=rule.csv --policy old=old.csv --save appraisal.json
 
-    Exit codes: 0 done; 1 the page's check failed; 2 bad input.
+    Exit codes: 0 done; 1 the check of the page failed; 2 bad input.
 
     Parameters
     ----------
     source : RUN|LOG
         The folder of a run, a certificate file (.json), or a log with the options that certify takes.
     policy : [NAME=]FILE
-        A policy: columns state and action (.csv), an object (.json), or .npy; the name is that of the file. Repeat it.
+        A policy: a .csv file with columns state and action, a .json object, or an .npy array. Default for NAME: the name
+        of the file. Repeat the option for several policies.
     measure : MEASURE
-        mean, "cvar A", "quantile A", "entropic B", "evar A", "below X" or "above X"; repeat it. Default: mean, cvar 0.05
-        and quantile 0.05.
+        mean, "cvar A", "quantile A", "entropic B", "evar A", "below X" or "above X"; repeat the option for several.
+        Default: mean, cvar 0.05 and quantile 0.05.
     out : FILE.html, --out, -o
-        Write a page for whoever decides.
+        Write a page for decision makers.
     save : FILE.json
         Write the appraisal with its data; verify checks it.
     """
@@ -205,8 +206,8 @@ def monitor(
     """Check whether new episodes still agree with a certificate.
 
     The certificate is about the process that produced its data. Episodes that were played later, by any policy, are evidence
-    for or against it. If the process is as the claim assumes, an alarm ever comes with probability at most --level, however
-    often one looks. An outcome that the declarations exclude is an alarm at once.
+    for or against it. If the process is as the claim assumes, the probability of any alarm is at most --level, however
+    often one checks. An outcome that the declarations exclude is an alarm at once.
 
     Examples:
 
@@ -221,15 +222,15 @@ def monitor(
     Parameters
     ----------
     run : RUN
-        Folder that identify or certify wrote, a certificate file, or a file of --save to go on from.
+        Folder that identify or certify wrote, a certificate file, or a file that --save wrote, to continue from.
     log : LOG
         The new episodes: a CSV, Parquet, or .jsonl file.
     level
-        Bound on the probability of a false alarm; a file of --save has its own.
+        Bound on the probability of a false alarm; a file that --save wrote has its own.
     save : FILE.json
-        Write what was observed, to go on from.
+        Write what was observed to a file, to continue from later.
     plot : FILE.png
-        Draw the evidence over the episodes.
+        Draw the evidence against the episodes.
     """
     from entropic_bpi.certificate.contents import refusals
     from entropic_bpi.runs.monitoring.monitor import FORMAT
@@ -269,7 +270,7 @@ def doctor(*, compile: bool = False) -> Answer:
     Parameters
     ----------
     compile
-        Compile now what a first run needs, for example when an image of a container is built.
+        Compile now what a first run needs, for example when a container image is built.
     """
     package = Path(__file__).parents[1]
     found: dict[str, Any] = {
@@ -301,16 +302,16 @@ def _version(package: str) -> str:
 
 
 def _cache(package: Path) -> str:
-    """Return where compiled code is stored; if nowhere, every start compiles again."""
+    """Return where compiled code is stored, or that it cannot be."""
     folder = Path(os.environ.get("NUMBA_CACHE_DIR") or package / "__pycache__")
     place = next((parent for parent in (folder, *folder.parents) if parent.exists()), folder)
     if os.access(place, os.W_OK):
         return f"kept in {folder}"
-    return f"{folder} cannot be written: every start may compile again; set NUMBA_CACHE_DIR to a folder that can be"
+    return f"{folder} cannot be written: every start may compile again; set NUMBA_CACHE_DIR to a writable folder"
 
 
 def _compile() -> str:
-    """Make short runs of what most users run first, and return what compiling took; what is on disk is only read."""
+    """Compile what most users run first by short runs, and return the time; code in the cache is only loaded."""
     from entropic_bpi.compile.decorators import compile_clock
 
     goal: dict[str, Any] = {"beta": -1.0, "eps": 0.2, "delta": 0.1, "seed": 0, "max_episodes": 4}
@@ -324,6 +325,6 @@ def _compile() -> str:
 
 def _gpu() -> str:
     if find_spec("numba_cuda") is None:
-        return "not looked for: numba-cuda is missing (pip install 'entropic-bpi[gpu]')"
+        return "not checked: numba-cuda is missing (pip install 'entropic-bpi[gpu]')"
     cuda: Any = import_module("numba.cuda")
     return "found" if cuda.is_available() else "none that numba-cuda can use"

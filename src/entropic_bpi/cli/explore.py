@@ -12,7 +12,7 @@ from entropic_bpi.problem.declarations import ENTRIES
 from entropic_bpi.show.files import CERTIFICATE, CHECKPOINT, HISTORY
 from entropic_bpi.tools.files import write_csv
 
-# The accuracy that is suggested, as a share of the range of the returns.
+# The accuracy in the suggested command, as a share of the range of the returns.
 _SHARE = 0.1
 _NOT_DECLARED = [name for name, entry in ENTRIES.items() if "exploration" in entry.not_for]
 _OF_IDENTIFY = ("source", "accept", "max_episodes", "max_seconds", "seed", "param", "quiet")
@@ -48,7 +48,7 @@ def inspect(
     episodes
         Play at most this many episodes.
     seed
-        With --episodes, repeats an inspection.
+        Seed; together with --episodes, it repeats an inspection exactly.
     """
     from entropic_bpi.runs.inspection import EXAMPLE_HORIZON
     from entropic_bpi.sources.opening import as_problem_file
@@ -59,13 +59,12 @@ def inspect(
     found = eb.inspect(file.with_params(parse_params(param)), seconds=seconds, episodes=episodes, seed=seed)
     declared, seen = found.declarations.given(), found.remarks
     proposals = [("declare", "seen"), *((f"{name} = {value}", seen[name]) for name, value in declared.items())]
-    findings = [one._asdict() for one in found.findings]
     facts = [
         Fact("source", source, "source", found.source),
         *(Fact(name="PROBLEM", shown=text) for text in found.problems),
         *(Fact(name=one.name, shown=f"{one.text} ({one.seen})" if one.seen else one.text) for one in found.findings),
-        *data(problems=found.problems, findings=findings, not_proposed=found.not_proposed),
-        *data(episodes=found.episodes, steps=found.steps, seconds=found.seconds),
+        *data(problems=found.problems, findings=[one._asdict() for one in found.findings]),
+        *data(not_proposed=found.not_proposed, episodes=found.episodes, steps=found.steps, seconds=found.seconds),
         Fact(
             "declarations",
             {name: {"value": value, "seen": seen[name]} for name, value in declared.items()},
@@ -95,9 +94,9 @@ def explore(
 ) -> Answer:
     """Play until every reward of a range can be optimised from the data, for every risk parameter of an interval.
 
-    With probability at least 1 - delta, whatever reward in the range is given afterwards: the policy that is best by the
-    estimates is at most eps worse than the best one. What is paid while playing is ignored. --reward-range is the range of
-    the rewards to come, 0 to 1 by default; an environment with --reward-range is played through reset and step.
+    With probability at least 1 - delta, for every reward in the range that is given afterwards, the policy that is best by
+    the estimates is at most eps worse than the best one. Rewards during the exploration are ignored. --reward-range is the
+    range of the later rewards, 0 to 1 by default; an environment with --reward-range is played through reset and step.
 
     Examples:
 
@@ -105,7 +104,7 @@ def explore(
 
         entropic-bpi certify run --beta -1 --rewards prices.csv
 
-    Exit codes: 0 the promise is reached; 1 the budget was spent before; 2 bad input.
+    Exit codes: 0 the promise is reached; 1 the budget was spent before the promise was reached; 2 bad input.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ def table_of(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def show(answer: Answer, as_json: bool) -> None:
-    """Print the facts for programs; or show them to a person and say what to type next, on stderr."""
+    """Print the facts as JSON; or print them as text, and the next command on stderr."""
     if as_json:
         content = {fact.key: fact.value for fact in answer.facts if fact.key}
         print(json.dumps(_plain(content), indent=2, allow_nan=False))
@@ -81,7 +81,7 @@ def show(answer: Answer, as_json: bool) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON can say: no arrays, no NaN and no infinity, which are null."""
+    """Return a value that JSON can represent: arrays become lists; NaN and infinity become null."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -117,15 +117,15 @@ def _print(facts: Sequence[Fact]) -> None:
 
 
 def _kind(fact: Fact) -> str:
-    """Facts of one kind are printed together; every table is printed by itself."""
+    """Return the kind of a fact; neighbours of one kind are printed together, every table by itself."""
     shown = f"table {id(fact)}" if fact.shown else "line"
     return "text" if fact.shown is None or isinstance(fact.shown, str) else shown
 
 
 def _terminal() -> Console:
-    """Fits a terminal; wide elsewhere, so that piped tables keep one line per row.
+    """Return a console with the width of the terminal; piped tables are wide, so that a row is one line.
 
-    What is printed is text, whatever it says: names come from files, and nothing in them may act on the terminal.
+    Everything is printed as plain text: names come from files, and must not control the terminal.
     """
     from rich.console import Console
 
@@ -144,14 +144,14 @@ def claim_facts(claim: eb.Certificate) -> list[Fact]:
     return [
         Fact("risk", claim.risk, "risk", ascii_minus(risk_of(claim).name)),
         *data(beta=claim.problem.risk.beta, alpha=claim.alpha, eps=claim.eps, delta=claim.delta),
-        Fact("certified", words.reached, certified, words.sentence),
+        Fact("certified", words.reached, certified, ascii_minus(words.sentence)),
         *data(lower=claim.lower, upper=claim.upper),
         Fact("gap", claim.gap, "bounds", ascii_minus(words.bounds)),
     ]
 
 
 def policy_facts(title: str, choices: Sequence[Choice]) -> list[Fact]:
-    """Return what a policy does, on the states that it reaches."""
+    """Return the table of a policy in the states that it reaches."""
     rows = [(choice.steps, choice.state, choice.action) for choice in choices]
     more = len(rows) - _SHOWN_CHOICES
     table = [("steps", "state", "action"), *rows[:_SHOWN_CHOICES]]

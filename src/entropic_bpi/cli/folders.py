@@ -1,4 +1,4 @@
-"""The folders that commands write to."""
+"""Folders that commands write to."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ def new_folder(folder: Path, files: Iterable[str], advice: str = "give another -
 
 @contextmanager
 def run_folder(out: Path | None, resume: bool) -> Iterator[None]:
-    """Keep the folder to this run, after a check of what it holds."""
+    """Lock the folder for this run, and check which files it has."""
     if out is None:
         if resume:
             raise InvalidProblemError("--resume needs --out: the folder of the run to continue")

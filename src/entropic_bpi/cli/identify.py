@@ -1,4 +1,4 @@
-"""``identify``: learn a policy from episodes and stop with a certificate; ``forecast``: what that would take."""
+"""``identify``: learn a policy from episodes and stop with a certificate; ``forecast``: estimate the episodes and time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from entropic_bpi.tools.text import parse_literal, printable
 
 # Shorter times for compiling are not reported.
 SHORTEST_COMPILING = 0.1
-# Options that end, keep or show a run; the others say what is asked.
+# Options that end, store or show a run; the others define the problem and the method.
 _OF_A_RUN = ("max_episodes", "max_seconds", "out", "resume", "accept_errors", "preregister", "as_json", "quiet")
 _OF_A_TRIAL = ("trial_seconds", "trial_episodes", "as_json")
 _TRUE = "Declarations that would help, measured by trial runs; all of them are true of the model:"
@@ -99,8 +99,8 @@ def identify(
     constants
         For bernstein: verified (machine-checked, the default), sharp or printed.
     replan : every|RATIO
-        Plan again after every episode, or when the number of episodes has grown by this fraction. Default: 0.01, and
-        more if plans take long.
+        Plan again after every episode, or when the number of episodes has grown by this fraction. Default: 0.01 for
+        small problems, more for large ones.
     sampling
         What kl plays: challenger (the default) or optimistic.
     num_envs
@@ -108,7 +108,7 @@ def identify(
     max_episodes
         Stop after this many episodes in any case.
     max_seconds
-        Stop after this time in any case, without the time for compiling.
+        Stop after this number of seconds in any case, not counting the time for compiling.
     seed
         Seed, to repeat a run exactly. Default: a random one.
     ties
@@ -128,7 +128,7 @@ def identify(
     quiet : --quiet, -q
         No progress and no table; only the exit code.
     """
-    model, asked = _question(context.params)
+    model, asked = _source_and_arguments(context.params)
     asked |= {"max_episodes": max_episodes, "max_seconds": max_seconds, "preregister": preregister}
     checkpoint = None if out is None else out / CHECKPOINT
     with run_folder(out, resume):
@@ -148,8 +148,8 @@ def identify(
     )
 
 
-def _question(given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return what the options ask for: the model or environment, and the arguments of ``identify``."""
+def _source_and_arguments(given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the model or environment, and the arguments of ``identify``."""
     asked = {name: value for name, value in given.items() if name not in (*_OF_A_RUN, *_OF_A_TRIAL)}
     source, param, accept = (asked.pop(name) for name in ("source", "param", "accept"))
     asked |= {"replan": asked["replan"] and parse_literal(asked["replan"])}
@@ -157,7 +157,7 @@ def _question(given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 def _interrupted(out: Path | None, result: eb.Identification | None) -> None:
-    """Write what is certified so far, and say how to go on."""
+    """Write what is certified so far, and print how to continue."""
     if out is None:
         advice = "nothing was saved; a run with --out can be resumed"
     elif (out / CHECKPOINT).exists():
@@ -205,7 +205,7 @@ def _facts(source: str, result: eb.Identification) -> list[Fact]:
         *data(constants=claim.constants, certificate_episodes=claim.episodes),
         *data(seconds=result.seconds, compile_seconds=compiling, forecast=forecast),
         *several("assumptions", claim.assumptions, "assumed"),
-        *policy_facts("The policy on the states that it was seen to reach", certified_choices(claim)),
+        *policy_facts("The policy in the states that it reaches along observed transitions", certified_choices(claim)),
     ]
 
 
@@ -226,7 +226,7 @@ def _what_would_help(result: eb.Identification) -> Iterator[str]:
 
 
 def _trial_content(trial: eb.TrialRun) -> dict[str, Any]:
-    """Return a trial run for programs."""
+    """Return the values of a trial run for JSON."""
     played = trial._asdict()
     until = played.pop("until")
     return {"trial": played, "episodes": until and until.episodes, "seconds": until and until.seconds}
@@ -237,7 +237,7 @@ def _advice_facts(found: Sequence[eb.Declaration], without: eb.TrialRun) -> list
     from entropic_bpi.runs.forecasts.advice import as_options
     from entropic_bpi.runs.forecasts.trial import advised
 
-    content, rows = [], [("declare", "effect", "then")]
+    content, rows = [], [("declare", "effect", "forecast")]
     for one in found:
         content.append({"declared": one.declared, "true": one.true, "factor": one.factor, "helps": one.helps})
         content[-1] |= _trial_content(one.trial)
@@ -274,11 +274,11 @@ def forecast(*, trial_seconds: float = 3.0, trial_episodes: int | None = None, *
     Parameters
     ----------
     trial_seconds
-        Time for a trial run, in seconds, without compiling.
+        Time for a trial run in seconds, not counting the time for compiling.
     trial_episodes
-        Limit the episodes of a trial run, if episodes are expensive.
+        Largest number of episodes of a trial run, for expensive episodes.
     """
-    model, arguments = _question(asked)
+    model, arguments = _source_and_arguments(asked)
     outlook = eb.forecast(model, trial_seconds=trial_seconds, trial_episodes=trial_episodes, **arguments)
     facts = [*_forecast_facts(asked["source"], outlook), *_advice_facts(outlook.declarations, outlook.trial)]
     if asked["reward_range"] is not None and asked["successors"] is None:

@@ -1,4 +1,4 @@
-"""The words of a command line: options from docstrings and from the table of declarations, and the model that they name."""
+"""Options of commands, from docstrings and from the table of declarations, and the models that they name."""
 
 import inspect
 import re
@@ -24,11 +24,11 @@ _TAKE_A_FILE = ("identify", "explore", "forecast", "solve", "compare", "front")
 
 
 def shared_options() -> None:
-    """Describe what several commands take.
+    """Describe the options of several commands.
 
     Parameters
     ----------
-    source
+    source : SOURCE
         An instance (risky-bridge), a model file (.npz, .json, .csv, .tra, .drn, .prism), a Gymnasium environment
         (gym:FrozenLake-v1; gym:my_package:Env-v0 imports the package first), one of your own (file.py:Class), or a
         problem file (problem.toml), whose values are used for the options that are not given.
@@ -39,14 +39,14 @@ def shared_options() -> None:
         the worst share ALPHA of the returns, and is not that mean: a policy with the best EVaR need not have the best
         CVaR.
     discount : GAMMA
-        Discount rewards by this factor a step, for ever. --horizon may then be left out; if it is given, what comes
-        after it is bounded.
+        Discount rewards by this factor at every step, without a last step. --horizon is then optional; the rewards after
+        it are bounded.
     horizon
         Number of steps; required for environments.
     param : NAME=VALUE, --param, -p
         A parameter of the instance, or an option of the Gymnasium environment; repeat it for several.
     workers
-        Processes. Default: one per core; 0: none.
+        Number of processes. Default: one per core; 0: compute without further processes.
     scheduler : ADDRESS
         A Dask scheduler, such as tcp://host:8786, to compute on.
     resume
@@ -57,7 +57,7 @@ def shared_options() -> None:
 
 
 def with_options(*more: inspect.Parameter) -> Callable[..., Any]:
-    """Give a command that takes ``**`` further options these ones, which come before its own."""
+    """Return a decorator that adds these options to a command with ``**`` options, before its own."""
 
     def widened(command: Callable[..., Any]) -> Callable[..., Any]:
         found = _documented(shared_options) | _documented(command)
@@ -116,7 +116,7 @@ def help_of(command: Callable[..., Any]) -> str:
 
 
 def _documented(command: Callable[..., Any]) -> dict[str, tuple[str | None, list[str], str]]:
-    """Return the panel, the words after the colon and the description of each parameter in a docstring."""
+    """Return the panel, the words after the colon and the description of each parameter of a docstring."""
     found, sections = {}, _HEADING.split(f"{inspect.getdoc(command)}\n")[1:]
     for panel, text in zip(sections[::2], sections[1::2], strict=True):
         for name, words, description in _ENTRY.findall(text):
@@ -129,7 +129,7 @@ def _described(parameter: inspect.Parameter, kind: Any, panel: str | None, words
     if get_origin(kind) is Annotated or not text:
         return kind
     names = [word for word in words if word.startswith("-")]
-    metavar = next((word for word in words if word not in names), None)
+    metavar = next((word for word in words if word not in names), "" if kind is bool else None)
     if parameter.kind is not parameter.KEYWORD_ONLY:
         return Annotated[kind, typer.Argument(metavar=metavar, help=text, show_default=False)]
     names = names or [f"--{parameter.name.replace('_', '-')}"]  # named, so that there is no --no-NAME
@@ -140,9 +140,9 @@ def _described(parameter: inspect.Parameter, kind: Any, panel: str | None, words
 
 
 def risk_of(beta: float | None, evar: float | None) -> dict[str, Any]:
-    """Return what the library calls beta or risk; exactly one of the options must be given."""
+    """Return the argument ``beta`` or ``risk`` of the library; exactly one of the two options must be given."""
     if (beta is None) == (evar is None):
-        raise InvalidProblemError(f"give either --beta or --evar, not {'neither' if beta is None else 'both'}")
+        raise InvalidProblemError(f"give either --beta or --evar{'' if beta is None else ', not both'}")
     return {"beta": beta} if evar is None else {"risk": EVaR(evar)}
 
 
@@ -172,7 +172,7 @@ def open_model(source: str, horizon: int | None, param: Sequence[str] | None, di
 
 
 def defaults_of(words: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the options that a problem file among the words of a command line stands for, by command."""
+    """Return the options that a problem file on the command line implies, by command."""
     command, paths = words[0] if words else "", [word for word in words[1:] if word.endswith(".toml")]
     if command not in _TAKE_A_FILE or not paths:
         return {}
@@ -187,7 +187,7 @@ def defaults_of(words: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def parse_params(entries: Sequence[str] | None) -> dict[str, Any]:
-    """``["branching=3", "stationary=false"]`` as ``{"branching": 3, "stationary": False}``."""
+    """Return ``["branching=3", "stationary=false"]`` as ``{"branching": 3, "stationary": False}``."""
     params: dict[str, Any] = {}
     for entry in entries or ():
         name, equals, text = entry.partition("=")

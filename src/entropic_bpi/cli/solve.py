@@ -95,7 +95,7 @@ def solve(
         *_value_facts(solution, evar),
         _tail_fact(solution.value, solution.value if evar is None else solution.upper, tail, mdp.horizon),
         *_law_facts(mdp, solution.policy, evar),
-        *policy_facts("Optimal policy on the states that it reaches", choices),
+        *policy_facts("Optimal policy in the states that it reaches", choices),
     ]
     return Answer(facts)
 
@@ -105,22 +105,22 @@ def _value_facts(solution: Any, evar: float | None) -> list[Fact]:
         sign = "risk-seeking" if solution.beta > 0 else "risk-averse" if solution.beta < 0 else "the expectation"
         beta = Fact("beta", solution.beta, "beta", f"{solution.beta:g} ({sign})")
         return [beta, Fact("value", solution.value, "value", f"{solution.value:.6f}")]
-    level = f"{evar:g}, attained at lambda = {solution.lam:.6g}: optimal for beta = {-solution.lam:.6g}"
-    value = f"{solution.lower:.6f} <= best EVaR <= {solution.upper:.6f}; the policy attains the former"
+    level = f"{evar:g}, attained at lambda = {solution.lam:.6g}: the policy is optimal for beta = {-solution.lam:.6g}"
+    value = f"{solution.lower:.6f} <= best EVaR <= {solution.upper:.6f}; the policy attains the lower bound"
     facts = [Fact("evar", evar, "evar", level), Fact("value", solution.value, "value", value)]
     return facts + data(lam=solution.lam, lower=solution.lower, upper=solution.upper)
 
 
 def _tail_fact(value: float, best: float, tail: tuple[float, float] | None, horizon: int) -> Fact:
-    """Return what the steps after the last one that was planned add to the value."""
+    """Return what the steps after the planned ones add to the value."""
     if tail is None:
         return Fact("tail", None)
     low, high = tail
     words = (
-        f"between {value + low:.6f} and {best + high:.6f}: value and return are those of the first {horizon} steps, and all "
-        f"later ones add between {low:.3g} and {high:.3g}, whatever is done"
+        f"value between {value + low:.6f} and {best + high:.6f}: value and return above are those of the first {horizon} "
+        f"steps, and later steps add between {low:.3g} and {high:.3g}, whatever the actions"
     )
-    return Fact("tail", tail, "in all", words)
+    return Fact("tail", tail, "all steps", words)
 
 
 def _law_facts(mdp: eb.FiniteMDP, policy: Any, evar: float | None) -> Iterator[Fact]:
@@ -170,7 +170,7 @@ def front(
     tol
         Tolerance: how much better an omitted policy may be, relative to the range of the return.
     plot : FILE.png
-        Draw risk against reward.
+        Draw the mean of the return against its standard deviation.
     """
     found = eb.front(open_model(source, horizon, param), betas, tol=tol)
     rows, measures = found.table(alpha), [f"{measure} {100 * alpha:g} %" for measure in ("VaR", "CVaR", "EVaR")]
@@ -204,12 +204,11 @@ def convert(source: str, target: Path, *, horizon: int | None = None, param: lis
     """
     if target.exists():
         raise InvalidProblemError(f"{target} exists already, and nothing is overwritten: give another FILE")
-    facts = data(source=source, written=str(target))
     given, wanted = format_of(Path(source)), format_of(target)
     if horizon is None and given is not None and not (given.has_horizon or (wanted is not None and wanted.has_horizon)):
         horizon = 1  # neither format has one
     mdp = open_model(source, horizon, param)
     mdp.save(target)
-    facts += data(states=mdp.n_states, actions=mdp.n_actions)
+    facts = data(source=source, written=str(target), states=mdp.n_states, actions=mdp.n_actions)
     facts.append(Fact(name="model", shown=f"{source}: {mdp.n_states} states, {mdp.n_actions} actions"))
     return Answer([*facts, *written(target)], ("solve", target, "--beta", "0", "--horizon", mdp.horizon))

@@ -26,7 +26,7 @@ __all__ = [
     "playable",
 ]
 
-# Learners whose tables hold e^{βV} itself, which has no limit at β = 0.
+# Learners with tables of e^{βV}, whose algorithm has no limit at β = 0.
 _NOT_AT_ZERO = ("entropic_bpi", "ucb_advantage")
 
 
@@ -108,6 +108,7 @@ def playable(beta: float) -> list[str]:
     Returns
     -------
     list of str
+        Their names.
 
     Examples
     --------
@@ -122,7 +123,7 @@ def _failed(reason: str) -> NoReturn:
 
 
 def _regret(spec: RunSpec) -> Run:
-    """Carry out a run, in a worker."""
+    """Carry out a run; called in a worker."""
     play = partial(run, spec.algorithm, spec.mdp, beta=spec.beta, seed=spec.seed)
     play(**{**spec.options, "episodes": 1})  # compiles
     return play(**spec.options)

@@ -13,11 +13,11 @@ the events, their shares and what they claim of every row are, with :math:`L=\lo
 - :class:`CountEvent`, 1/3: :math:`n\ge\bar n/2-L`, where :math:`\bar n` sums the chances of a visit;
 - :class:`MixtureEvent`, 1: :math:`n\,\mathrm{KL}(\hat p,p)\le\log(P/\delta)+R_{mix}(N)`;
 - :class:`BettingEvent`, 1: :math:`\max_\theta\log W_n(\theta)\le\log(P/\delta)+c_2(n)`;
-- :class:`RewardEvent`, 1/2: the certainty equivalents of random rewards lie between their bounds. Then the fourth has
-  :math:`\log(2P/\delta)`, and 1/2 as well.
+- :class:`RewardEvent`, 1/2: the certainty equivalents of random rewards lie between their bounds. With random rewards,
+  :class:`MixtureEvent` has :math:`\log(2P/\delta)`, and its share is 1/2 as well.
 
-The first three are the good event of the paper's method, the fourth alone that of ``method="kl"``; the last is a version
-of optimism whose radius does not depend on the number of successors.
+The first three are the good event of the paper's method, :class:`MixtureEvent` that of ``method="kl"``;
+:class:`BettingEvent` is a version of optimism whose radius does not depend on the number of successors.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Event(ABC):
         return self.violations(mdp, counts).size == 0
 
     def violations(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
-        """Return the rows of ``counts`` where the event fails; ``counts.problem.describe(row)`` says where that is."""
-        return np.flatnonzero(~(self.excess(mdp, counts) <= 0))  # what cannot be computed has not been shown to hold
+        """Return the rows of ``counts`` where the event fails; ``counts.problem.describe(row)`` names a row."""
+        return np.flatnonzero(~(self.excess(mdp, counts) <= 0))  # NaN counts as a failure
 
     @abstractmethod
     def excess(self, mdp: FiniteMDP, counts: Counts) -> np.ndarray:
@@ -188,7 +188,7 @@ class MixtureEvent(Event):
 
 
 class BettingEvent(Event):
-    r"""E_bet, optimism whose radius does not depend on S: no bet against :math:`Z^\star` has won much.
+    r"""E_bet, optimism whose radius does not depend on S: the wealth of no bet against :math:`Z^\star` is large.
 
     With :math:`d=|e^{\beta v^\ast}-e^{\beta v}|` the distance of an outcome :math:`v` (reward and optimal value of the next
     state) to the best possible one :math:`v^\ast`, :math:`W_n(\theta)=\prod_i(1-\theta+\theta\,d(X_i)/pd)` is a martingale
@@ -215,10 +215,10 @@ class BettingEvent(Event):
 
 
 class RewardEvent(Event):
-    r"""E_rew: what random rewards are worth at β lies between its bounds (``entropic_bpi.methods.kl.rewards``).
+    r"""E_rew: the certainty equivalents of random rewards lie in their bounds (``entropic_bpi.methods.kl.rewards``).
 
-    For one β an environment with random rewards :math:`R` is worth what the model with the fixed rewards
-    :math:`\tilde r=\frac1\beta\log E\,e^{\beta R}` on (s, a, s') is: ``mdp`` must be that one, with the observations and the
+    For one β, an environment with random rewards :math:`R` has the values of the model with the fixed rewards
+    :math:`\tilde r=\frac1\beta\log E\,e^{\beta R}` on (s, a, s'). ``mdp`` must be that model, with the observations and the
     absorbing end as its states. The excess is in units of reward; where rewards are fixed, nothing is claimed.
     """
 
@@ -246,7 +246,7 @@ EVENTS: dict[str, type[Event]] = {
     "E_bet": BettingEvent,
     "E_rew": RewardEvent,
 }
-"""By the names under which methods and tables mention them."""
+"""The events, by their names in methods and tables."""
 
 
 def expected_visits(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
@@ -262,6 +262,7 @@ def expected_visits(mdp: FiniteMDP, policy: np.ndarray) -> np.ndarray:
     Returns
     -------
     float array ``(H, S, A)``
+        The probabilities.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""What the concentration events compare: the counts beside the true model, row by row.
+"""The counts and the true model, row by row, for the concentration events.
 
-Results that depend on the model and the problem alone are cached, because a run asks for it at every plan.
+Results that depend only on the model and the problem are cached, because a run needs them at every plan.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def optimal_values(mdp: FiniteMDP, beta: float) -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def claimed_rows(problem: Problem) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return each of :func:`steps_of_rows` with the rows about which something is claimed at that step."""
+    """Return each entry of :func:`steps_of_rows` with the rows for which the event claims something at that step."""
     places = dict(problem.places_at_risk)
     result: list[tuple[np.ndarray, np.ndarray]] = []
     for step in steps_of_rows(problem):
         claimed = np.zeros(problem.n_rows, dtype=bool)
         for h in set(step.tolist()):
             planned = h + problem.artificial
-            if planned in places and not (h < 0 and result):  # the artificial row has one step, whatever is pooled
+            if planned in places and not (h < 0 and result):  # the artificial row has one step
                 claimed[problem.rows_at(planned, places[planned])] = True
         result.append((step, claimed & problem.at_risk))
     return result
@@ -57,8 +57,8 @@ def claimed_rows(problem: Problem) -> list[tuple[np.ndarray, np.ndarray]]:
 class RowData(NamedTuple):
     """Counts and true probabilities of the next states of visited rows, if they are possible or were seen.
 
-    ``row``, ``state``, ``p`` and ``times`` have one entry per (row, next state), sorted; ``first`` is where each of the
-    ``rows`` begins, and ``group`` which of them an entry belongs to.
+    ``row``, ``state``, ``p`` and ``times`` have one entry per (row, next state), sorted; ``first`` has the index of the
+    first entry of each of the ``rows``, and ``group`` the index in ``rows`` of each entry.
     """
 
     row: np.ndarray
@@ -82,7 +82,7 @@ def collect(mdp: FiniteMDP, counts: Counts) -> RowData:
     row, slot = row[observed], slot[observed]
     seen, times = row * n_states + counts.arrays.successor[slot], counts.arrays.tally[slot]
     known = len(keys)
-    keys, position = np.unique(np.concatenate([keys, seen]), return_inverse=True)  # the impossible may have been seen
+    keys, position = np.unique(np.concatenate([keys, seen]), return_inverse=True)  # also impossible successors
     p, position = np.bincount(position[:known], p, len(keys)), position[known:]
     total = np.bincount(position, times, len(keys))
     row, state = np.divmod(keys, n_states)
@@ -152,9 +152,9 @@ def _rewards(problem: Problem, slot: np.ndarray, step: np.ndarray) -> np.ndarray
 
 @lru_cache(maxsize=8)
 def _outcomes(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return row, next state and slot of everything that is declared possible, sorted; the slot has its reward."""
+    """Return row, next state and slot of each outcome that is declared possible, sorted; the slot has the reward."""
     slots, n_states = problem.slots, problem.n_states
-    if slots.successor[0] == n_states:  # "some state not seen yet" may be any
+    if slots.successor[0] == n_states:  # one slot stands for every state that was not seen
         row, state = np.divmod(np.arange(problem.n_rows * n_states), n_states)
         return row, state, np.zeros_like(row)
     row = np.repeat(np.arange(problem.n_rows), slots.used)
@@ -164,7 +164,7 @@ def _outcomes(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def bets(mdp: FiniteMDP, problem: Problem, seen: RowData) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield for each step: the rows about which something is claimed, d/pd of each entry, which rows have one with d > 0."""
+    """Yield for each step the rows with a claim, d/pd of each entry, and which rows have an entry with d > 0."""
     values, (row, state, slot) = optimal_values(mdp, problem.beta), _outcomes(problem)
     position = np.searchsorted(row * problem.n_states + state, seen.row * problem.n_states + seen.state)
     own_slot = slot[np.minimum(position, len(slot) - 1)]
@@ -195,7 +195,7 @@ def mixture_radii(
 
 @allocating
 def largest_wealth(first: np.ndarray, times: np.ndarray, ratio: np.ndarray) -> np.ndarray:
-    """Compute for each row the max over θ in [0, 1] of Σ N log(1 - θ + θ w): concave, so bisection on its slope."""
+    """Compute for each row the max over θ in [0, 1] of Σ N log(1 - θ + θ w), by bisection, as it is concave."""
     largest = np.zeros(first.size)
     for i in range(first.size):
         end = first[i + 1] if i + 1 < first.size else times.size

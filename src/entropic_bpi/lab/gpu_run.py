@@ -1,8 +1,7 @@
 """The stages of a run of the KL method in a thread of a GPU: begin, plan, pair certificate, test, play.
 
-All runs go through a stage before any goes through the next one, so that each stage is a small kernel. Nothing of the
-method is written twice: a stage calls the functions that plan on the CPU, and only what ``KL`` and the loop of a run do in
-Python is here once more.
+All runs complete a stage before the next stage starts, so that each stage is a small kernel. A stage calls the functions
+that plan on the CPU; this module repeats only what ``KL`` and the loop of a run do in Python.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from entropic_bpi.types import Behaviour
 
 
 class TrueRows(NamedTuple):
-    """What only the oracle knows: by row of the counts, the row of the ``kernel``, and whether the event is about it."""
+    """Input of the oracle: for each row of the counts the row of the ``kernel``, and whether the event is about it."""
 
     source: np.ndarray
     concerned: np.ndarray
 
 
 class RunConfig(NamedTuple):
-    """How to run: batches grow by ``replan``; at most ``budget`` episodes; keys of the streams; rows at first."""
+    """Settings: the growth of batches, the largest number of episodes, the key of the streams, and the initial records."""
 
     replan: float
     budget: int
@@ -51,10 +50,10 @@ class RunConfig(NamedTuple):
     radius: np.ndarray
 
 
-class PairSheets(NamedTuple):
+class PairMemory(NamedTuple):
     """Working memory of the pair certificate."""
 
-    sheets: PairBuffers
+    buffers: PairBuffers
     occupied: np.ndarray
     switch_action: np.ndarray
 
@@ -66,16 +65,17 @@ class RunMemory(NamedTuple):
     switch_action: np.ndarray
 
 
-# Where a run is: it plays on, its claim is computed with all solvers converged, or that is done.
+# Phases of a run: it plays, its claim is computed with converged solvers, or it has ended.
 RUNNING, CONCLUDING, DONE = 0, 1, 2
 
 
-class Progress(NamedTuple):
-    """How far each run is: arrays ``(runs,)``, and ``claim`` ``(runs, 4)``.
+class RunStatus(NamedTuple):
+    """The status of each run: arrays ``(runs,)``, and ``claim`` ``(runs, 4)``.
 
-    ``claim`` has lower, upper and the gap by the gap and by the pair certificate. ``kind`` is the candidate that the
-    smallest gap, ``best``, is about, ``last`` the one that was evaluated last. The pair certificate was computed last after
-    ``asked`` episodes, when the gap certificate had the gap ``ratio``. ``event`` says whether E_cat held at every plan.
+    ``claim`` has the lower and upper bound, and the gap of the gap certificate and of the pair certificate. ``kind`` is the
+    candidate of the smallest gap, ``best``; ``last`` is the one that was evaluated last. The pair certificate was last
+    computed after ``asked`` episodes, when the gap certificate had the gap ``ratio``. ``event`` says whether E_cat held at
+    every plan.
     """
 
     phase: np.ndarray
@@ -93,28 +93,28 @@ class Progress(NamedTuple):
 
 
 class Records(NamedTuple):
-    """The records of one run, or those of all runs, which have the run as their first axis."""
+    """The records of one run, or of all runs, with the run as the first axis."""
 
     arrays: CountArrays
     optimism: Optimism
     plans: tuple[Candidate, Candidate]
     layers: Scratch
-    sheets: PairSheets
+    memory: PairMemory
     kept: RunMemory
     radius: np.ndarray
     planned: np.ndarray
     stream: np.ndarray
-    progress: Progress
+    status: RunStatus
 
 
 class World(NamedTuple):
-    """What all runs share."""
+    """The inputs that all runs share."""
 
     kernel: Kernel
     frame: Frame
     rules: PlanConstants
     truth: TrueRows
-    orders: RunConfig
+    setup: RunConfig
 
 
 _plan = serial(kl._plan_all)
@@ -125,14 +125,14 @@ _plan = serial(kl._plan_all)
 
 @inner
 def _clear(
-    rules: PlanConstants, arrays: CountArrays, optimism: Optimism, plans: tuple[Candidate, Candidate], orders: RunConfig
+    rules: PlanConstants, arrays: CountArrays, optimism: Optimism, plans: tuple[Candidate, Candidate], setup: RunConfig
 ) -> None:
-    """Records as they are before the first episode."""
-    fresh = orders.fresh
+    """Reset the records of a run to those before the first episode."""
+    fresh = setup.fresh
     for row in range(arrays.visits.size):
         arrays.visits[row], arrays.capacity[row] = 0, 0
         arrays.begin[row], arrays.used[row] = fresh.begin[row], fresh.used[row]
-        rules.planned[row], rules.radius[row] = -1, orders.radius[row]
+        rules.planned[row], rules.radius[row] = -1, setup.radius[row]
     for j in range(arrays.tally.size):
         arrays.successor[j], arrays.tally[j] = fresh.successor[j], 0
         for t in range(arrays.low.shape[0]):
@@ -156,14 +156,14 @@ def _play(kernel: Kernel, frame: Frame, behaviour: Behaviour, arrays: CountArray
     for h in range(frame.steps):
         a, leading = choose_action(behaviour, leading, h, s)
         successor = next_state(kernel, kernel_row(kernel, frame, h, s, a), uniform(stream))
-        # There is always room, and what is declared was read from the model: nothing can be refused.
+        # There is always room, and the declarations were read from the model, so nothing can be refused.
         record(arrays, frame.n_states, row_of(frame, h, s, a), successor, 1)
         s = successor
 
 
 @inner
 def _event_holds(rules: PlanConstants, arrays: CountArrays, kernel: Kernel, truth: TrueRows) -> bool:
-    """Whether every row of the true kernel that matters lies in its ball; ``MixtureEvent`` on the CPU."""
+    """Return whether every row of the true kernel that matters lies in its ball, as ``MixtureEvent`` does on the CPU."""
     for row in range(arrays.visits.size):
         n, divergence = arrays.visits[row], 0.0
         if n == 0 or not truth.concerned[row]:
@@ -184,13 +184,13 @@ def _event_holds(rules: PlanConstants, arrays: CountArrays, kernel: Kernel, trut
 
 @inner
 def _rules_of(world: World, mine: Records, i: int) -> PlanConstants:
-    """The constants of run ``i``; solvers converge when its claim is computed."""
-    rules, concluding = world.rules, mine.progress.phase[i] == CONCLUDING
+    """Return the constants of run ``i``; solvers converge when its claim is computed."""
+    rules, concluding = world.rules, mine.status.phase[i] == CONCLUDING
     return PlanConstants(
         rules.beta, rules.sign, rules.shift, rules.log_union, rules.gain, rules.factor, rules.possible, rules.top,
         rules.bottom, mine.radius, mine.planned, rules.widest, rules.exponent_rounding,
         CONVERGED if concluding else rules.tolerance, SAME_CONVERGED if concluding else rules.same_tolerance,
-        mine.progress.seed[i], rules.eps, rules.challenge, rules.interval,
+        mine.status.seed[i], rules.eps, rules.challenge, rules.interval,
     )  # fmt: skip
 
 
@@ -202,10 +202,10 @@ def _pair_ratio(
     optimism: Optimism,
     plan: Candidate,
     scratch: Scratch,
-    sheets: PairSheets,
+    memory: PairMemory,
 ) -> float:
-    """``pairs.pair_ratio``, into ``sheets``; infinite if there are too many pairs."""
-    own, occupied, inputs = sheets.sheets, sheets.occupied, Inputs(frame, rules, arrays, scratch)
+    """Compute ``pairs.pair_ratio`` with the given working memory; infinite if there are too many pairs."""
+    own, occupied, inputs = memory.buffers, memory.occupied, Inputs(frame, rules, arrays, scratch)
     for h in range(frame.steps):
         for s in range(frame.n_states + 1):
             occupied[h, s] = False
@@ -216,12 +216,12 @@ def _pair_ratio(
         next.position[x], next.rho[x], own.scratch.known[x] = 0, 1.0, -1
         for y in range(frame.n_states + 1):
             next.d[x, y], next.r[x, y] = 1.0, 1.0
-    return pairs.relate(inputs, optimism, plan, occupied, own, sheets.switch_action)
+    return pairs.relate(inputs, optimism, plan, occupied, own, memory.switch_action)
 
 
 @inner
 def _differ(plans: tuple[Candidate, Candidate], occupied: np.ndarray) -> bool:
-    """Whether two policies differ where the last pair certificate can be."""
+    """Return whether two policies differ in a state of the last pair certificate."""
     for h in range(occupied.shape[0]):
         for s in range(occupied.shape[1] - 1):
             if occupied[h, s] and plans[0].policy[h, s] != plans[1].policy[h, s]:
@@ -240,22 +240,22 @@ def _ask_pairs(
     last: int,
     concluding: bool,
 ) -> tuple[float, float, int]:
-    """Return the smallest gap of the pair certificate; and the gap and its candidate, by whichever test is the sharper.
+    """Return the smallest gap of the pair certificate, and the gap of the sharper test with its candidate.
 
-    What ``KL._with_pairs`` does or, about a given policy when ``concluding``, ``KL.bounds_of``.
+    This is ``KL._with_pairs`` or, for a given policy when ``concluding``, ``KL.bounds_of``.
     """
-    plans, sheets, kept = mine.plans, mine.sheets, mine.kept
+    plans, memory, kept = mine.plans, mine.memory, mine.kept
     smallest, best, chosen = np.inf, gap, kind
     room = 0.0 if concluding else PAIRS_ROOM
     for turn in range(1 if concluding else 2):
         tried = kind % 2 if turn == 0 else 1 - kind
-        if turn == 1 and (best <= rules.eps or not _differ(plans, sheets.occupied)):
+        if turn == 1 and (best <= rules.eps or not _differ(plans, memory.occupied)):
             break
-        ratio = _pair_ratio(frame, rules, mine.arrays, mine.optimism, plans[tried], scratch, sheets)
+        ratio = _pair_ratio(frame, rules, mine.arrays, mine.optimism, plans[tried], scratch, memory)
         apart = kl._claim(frame, rules, mine.optimism, plans[tried], ratio)[2] * (1.0 + room)
         if turn == 0 or tried == last:
             _copy(kept.policy, plans[tried].policy)
-            _copy(kept.switch_action, sheets.switch_action)
+            _copy(kept.switch_action, memory.switch_action)
         smallest = min(smallest, apart)
         if apart < best:
             best, chosen = apart, tried
@@ -274,19 +274,19 @@ def _copy(into: np.ndarray, source: np.ndarray) -> None:
 
 @inner
 def begin(world: World, mine: Records, i: int) -> None:
-    """Clear the records of a run and open its stream of random numbers."""
-    now = mine.progress
-    open_stream(mine.stream, world.orders.key, i)
+    """Reset the records of a run, and start its stream of random numbers."""
+    now = mine.status
+    open_stream(mine.stream, world.setup.key, i)
     now.seed[i] = int(uniform(mine.stream) * 4611686018427387904.0) + 1  # 0 would prefer the lowest action
     now.phase[i], now.episodes[i], now.round[i], now.event[i] = RUNNING, 0, 0, True
     now.asked[i], now.claim[i, 3], now.ratio[i] = NEVER_ASKED.episodes, NEVER_ASKED.pairs, NEVER_ASKED.ratio
-    _clear(_rules_of(world, mine, i), mine.arrays, mine.optimism, mine.plans, world.orders)
+    _clear(_rules_of(world, mine, i), mine.arrays, mine.optimism, mine.plans, world.setup)
 
 
 @inner
 def plan(world: World, mine: Records, i: int) -> None:
-    """Plan, with the gap certificate."""
-    now, rules = mine.progress, _rules_of(world, mine, i)
+    """Plan, and compute the gap certificate."""
+    now, rules = mine.status, _rules_of(world, mine, i)
     lower, upper, gap, now.kind[i], now.last[i] = _plan(
         world.frame, rules, mine.arrays, mine.optimism, *mine.plans, mine.layers, now.round[i]
     )
@@ -296,7 +296,7 @@ def plan(world: World, mine: Records, i: int) -> None:
 @inner
 def pair(world: World, mine: Records, i: int) -> None:
     """Compute the pair certificate if it is due."""
-    now, rules, layers = mine.progress, _rules_of(world, mine, i), mine.layers
+    now, rules, layers = mine.status, _rules_of(world, mine, i), mine.layers
     concluding, gap = now.phase[i] == CONCLUDING, now.claim[i, 2]
     asked = PairsAsked(now.asked[i], now.claim[i, 3], now.ratio[i])
     if not concluding and not kl._due(asked, now.episodes[i], gap, rules.eps):
@@ -310,28 +310,28 @@ def pair(world: World, mine: Records, i: int) -> None:
 
 @inner
 def test(world: World, mine: Records, i: int) -> None:
-    """Whether the run stops; the plan after that is about the policy that is claimed."""
-    now, plans, rules = mine.progress, mine.plans, _rules_of(world, mine, i)
+    """Decide whether the run stops; the next plan is then about the certified policy."""
+    now, plans, rules = mine.status, mine.plans, _rules_of(world, mine, i)
     if now.phase[i] == CONCLUDING:
         now.phase[i] = DONE
         return
     now.event[i] = now.event[i] and _event_holds(rules, mine.arrays, world.kernel, world.truth)
     now.stopped[i] = now.best[i] <= rules.eps
-    if now.stopped[i] or now.episodes[i] >= world.orders.budget:
+    if now.stopped[i] or now.episodes[i] >= world.setup.budget:
         _copy(plans[GIVEN % 2].policy, plans[now.kind[i]].policy)
         now.phase[i], now.round[i] = CONCLUDING, kl.FINAL_ROUND
 
 
 @inner
 def play(world: World, mine: Records, i: int) -> None:
-    """Play the next batch, unless the run has ended."""
-    now, plans, kept, orders = mine.progress, mine.plans, mine.kept, world.orders
+    """Play the next batch of a run that has not ended."""
+    now, plans, kept, setup = mine.status, mine.plans, mine.kept, world.setup
     if now.phase[i] != RUNNING:
         return
     remembered, last = now.claim[i, 3] < PAIRS_LEAD * now.ratio[i], now.last[i]
     lead = (kept.policy, kept.switch_action) if remembered else (plans[last].policy, plans[last].switch_action)
     behaviour = Behaviour(mine.optimism.policy, lead[0], lead[1], world.rules.challenge and now.round[i] % 2 == 1)
-    batch = min(max(1, math.ceil(orders.replan * now.episodes[i])), orders.budget - now.episodes[i])
+    batch = min(max(1, math.ceil(setup.replan * now.episodes[i])), setup.budget - now.episodes[i])
     for _ in range(batch):
         _play(world.kernel, world.frame, behaviour, mine.arrays, mine.stream)
     now.episodes[i] += batch

@@ -1,8 +1,8 @@
-"""Thousands of small runs of the KL method at once on a GPU, one thread each, and what the oracle says about them.
+"""Thousands of small runs of the KL method at once on a GPU, one thread each, checked by the oracle.
 
 All runs advance together, a round at a time: one small kernel for each stage of :mod:`entropic_bpi.lab.gpu_run`, over the
-runs that have not ended yet. Every run has its own stream of random numbers. Records of all runs have the run as their first
-axis; on the device it is the one whose neighbours are neighbours in memory, so that threads that do the same read together.
+runs that have not ended. Every run has its own stream of random numbers. Records of all runs have the run as their first
+axis; on the device it is the axis of neighbours in memory, so that the reads of neighbouring threads are combined.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from entropic_bpi.compile.gpu import check_gpu, check_room, config, cuda
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab import gpu_run
 from entropic_bpi.lab.experiments.oracle import CellResults, holds
-from entropic_bpi.lab.gpu_run import PairSheets, Progress, Records, RunConfig, RunMemory, TrueRows, World
+from entropic_bpi.lab.gpu_run import PairMemory, Records, RunConfig, RunMemory, RunStatus, TrueRows, World
 from entropic_bpi.lab.philox import STREAM_SIZE
 from entropic_bpi.methods.kl import method as kl
 from entropic_bpi.methods.kl.records import (
@@ -42,7 +42,7 @@ from entropic_bpi.problem.risk import EVaR
 from entropic_bpi.sources.simulator import Simulator
 
 THREADS = 64
-# Runs that have ended keep their threads until so few are left.
+# Runs that have ended keep their threads until at most this share is left.
 COMPACTED = 0.9
 
 
@@ -57,14 +57,14 @@ def _relations(table: Relations, i: int) -> Relations:
 
 
 @inner
-def _pair_sheets(all_sheets: PairSheets, i: int) -> PairSheets:
-    sheets = all_sheets.sheets
-    rows, scratch = sheets.rows, sheets.scratch
+def _pair_memory(all_runs: PairMemory, i: int) -> PairMemory:
+    buffers = all_runs.buffers
+    rows, scratch = buffers.rows, buffers.scratch
     own = PairBuffers(
-        _relations(sheets.now, i),
-        _relations(sheets.next, i),
-        sheets.states[i],
-        sheets.gain[i],
+        _relations(buffers.now, i),
+        _relations(buffers.next, i),
+        buffers.states[i],
+        buffers.gain[i],
         PairRows(
             rows.row[i], rows.low[i], rows.high[i], rows.number[i], rows.different[i], rows.position[i], rows.seen[i]
         ),
@@ -72,30 +72,30 @@ def _pair_sheets(all_sheets: PairSheets, i: int) -> PairSheets:
             scratch.box[i], scratch.known[i], scratch.low[i], scratch.high[i], scratch.rank[i], scratch.left[i],
             scratch.mass[i], scratch.moved[i], scratch.f[i],
         ),
-        sheets.noise,
+        buffers.noise,
     )  # fmt: skip
-    return PairSheets(own, all_sheets.occupied[i], all_sheets.switch_action[i])
+    return PairMemory(own, all_runs.occupied[i], all_runs.switch_action[i])
 
 
 @inner
-def _records_of(records: Records, orders: RunConfig, i: int) -> Records:
-    """Return the records of run ``i``; ``progress`` is that of all runs."""
-    book, thoughts, layers, kept = records.arrays, records.optimism, records.layers, records.kept
-    rewards = orders.fresh.low.shape[0]
+def _records_of(records: Records, setup: RunConfig, i: int) -> Records:
+    """Return the records of run ``i``; ``status`` is that of all runs."""
+    counts, optimism, layers, kept = records.arrays, records.optimism, records.layers, records.kept
+    rewards = setup.fresh.low.shape[0]
     return Records(
         CountArrays(
-            book.visits[i], book.begin[i], book.used[i], book.capacity[i], orders.fresh.max_outcomes, book.successor[i],
-            book.tally[i], book.low[i, :rewards], book.high[i, :rewards], book.end[i],
+            counts.visits[i], counts.begin[i], counts.used[i], counts.capacity[i], setup.fresh.max_outcomes,
+            counts.successor[i], counts.tally[i], counts.low[i, :rewards], counts.high[i, :rewards], counts.end[i],
         ),
-        Optimism(thoughts.z[i], thoughts.u[i], thoughts.policy[i]),
+        Optimism(optimism.z[i], optimism.u[i], optimism.policy[i]),
         (_candidate(records.plans[0], i), _candidate(records.plans[1], i)),
         Scratch(layers.work[i], layers.pessimistic[i], layers.bounds[i], layers.shared[i], layers.scores[i]),
-        _pair_sheets(records.sheets, i),
+        _pair_memory(records.memory, i),
         RunMemory(kept.policy[i], kept.switch_action[i]),
         records.radius[i],
         records.planned[i],
         records.stream[i],
-        records.progress,
+        records.status,
     )  # fmt: skip
 
 
@@ -103,16 +103,16 @@ def _advance(world: World, records: Records, active: np.ndarray) -> None:
     thread = cuda.grid(1)
     if thread < active.size:
         i = active[thread]
-        if records.progress.phase[i] != gpu_run.DONE:
-            stage(world, _records_of(records, world.orders, i), i)  # type: ignore[name-defined]  # noqa: F821
+        if records.status.phase[i] != gpu_run.DONE:
+            stage(world, _records_of(records, world.setup, i), i)  # type: ignore[name-defined]  # noqa: F821
 
 
 @cache
 def _kernel(stage: Callable[[World, Records, int], None]) -> Any:
-    """A kernel that takes each of the ``active`` runs through one stage; its compiled code is kept on disk.
+    """Return a kernel that computes one stage of each of the ``active`` runs; its compiled code is kept on disk.
 
-    The stage is a global name of a copy of :func:`_advance`, whose own name tells the copies apart: what a function
-    encloses is part of the key of Numba's cache, and a compiled function has another key in every process.
+    The stage is a global name of a copy of :func:`_advance`, and the copies have different names: values that a function
+    encloses are part of the key of Numba's cache, and a compiled function has another key in every process.
     """
     copy = FunctionType(_advance.__code__, {**globals(), "stage": stage}, _advance.__name__)
     copy.__qualname__ = f"_advance.{stage.__name__}"
@@ -121,7 +121,7 @@ def _kernel(stage: Callable[[World, Records, int], None]) -> Any:
 
 
 class StudyResults(NamedTuple):
-    """What became of many runs: what each one claims of its policy ``(H, S)``, in the reward's own units.
+    """The results of many runs: the claim of each about its policy ``(H, S)``, in units of reward.
 
     ``event`` says whether E_cat held at every plan.
     """
@@ -138,9 +138,9 @@ class StudyResults(NamedTuple):
 def run_many(
     mdp: FiniteMDP, problem: Problem, runs: int, *, seed: int, replan: float, budget: int = 2**40
 ) -> StudyResults:
-    """Identify ``runs`` times on the GPU; ``replan`` is the growth of the batches.
+    """Carry out ``runs`` identifications on the GPU; ``replan`` is the growth of the batches.
 
-    Run ``i`` of a ``seed`` is the same however many there are.
+    Run ``i`` of a ``seed`` does not depend on the number of runs.
     """
     reason = why_not(problem)
     if reason:
@@ -149,18 +149,18 @@ def run_many(
     method, fresh = kl.KL(problem), _fresh_arrays(problem)
     method.without_boxes()
     kernel = Simulator(mdp, problem, np.random.default_rng()).kernel
-    orders = RunConfig(replan, budget, seed, fresh, method.rules.radius)
-    world = _map(World(kernel, method.frame, method.rules, _truth(mdp, problem), orders), cuda.to_device)
+    setup = RunConfig(replan, budget, seed, fresh, method.rules.radius)
+    world = _map(World(kernel, method.frame, method.rules, _truth(mdp, problem), setup), cuda.to_device)
     records = _records_of_all(problem, method, fresh, runs)
     _advance_all(world, records, runs)
-    found, policy = _map((records.progress, records.plans[GIVEN % 2].policy), lambda part: part.copy_to_host())
+    found, policy = _map((records.status, records.plans[GIVEN % 2].policy), lambda part: part.copy_to_host())
     return _runs_of(method, found, policy)
 
 
 def _advance_all(world: World, records: Records, runs: int) -> None:
-    """Take all runs through the stages, round by round, until none is left."""
+    """Advance all runs through the stages, round by round, until all have ended."""
     active, left = cuda.to_device(np.arange(runs)), np.arange(runs)
-    phase: Any = records.progress.phase
+    phase: Any = records.status.phase
 
     def advance(stage: Callable[[World, Records, int], None]) -> None:
         _kernel(stage)[-(-active.size // THREADS), THREADS](world, records, active)
@@ -176,7 +176,7 @@ def _advance_all(world: World, records: Records, runs: int) -> None:
 
 
 def why_not(problem: Problem) -> str | None:
-    """Why whole runs of a problem cannot be on a GPU, if they cannot."""
+    """Return why a GPU cannot carry out runs of a problem; None if it can."""
     if problem.open_ended or problem.random_rewards or problem.limits_returns or isinstance(problem.risk, EVaR):
         return (
             "runs on a GPU need a known model and a beta: no unknown states, random rewards, ranges of returns or EVaR"
@@ -185,12 +185,12 @@ def why_not(problem: Problem) -> str | None:
 
 
 def _records_of_all(problem: Problem, method: kl.KL, arrays: CountArrays, runs: int) -> Records:
-    """Memory for all runs, with the run as the fastest index."""
+    """Allocate the records of all runs, with the run as the fastest index."""
     one = _one_of_each(problem, method, arrays)
     parts: list[np.ndarray] = []
     _map(one, parts.append)
     check_room(f"a study of {runs} runs", runs * sum(part.nbytes for part in parts), "ask for fewer runs")
-    # An array without entries has no order of its own, and would be another type to compile: one row more, which is cut.
+    # An array without entries would have another type to compile; it gets one row, which ``_records_of`` removes.
     rewards = np.empty((max(len(arrays.low), 1), arrays.low.shape[1]))
     one = one._replace(arrays=arrays._replace(low=rewards, high=rewards))
     records: Records = _map(one, lambda part: cuda.device_array((runs, *part.shape), part.dtype, order="F"))
@@ -198,7 +198,7 @@ def _records_of_all(problem: Problem, method: kl.KL, arrays: CountArrays, runs: 
 
 
 def _fresh_arrays(problem: Problem) -> CountArrays:
-    """The counts before the first episode, with room for slots of its own in every row."""
+    """Return the counts before the first episode, with room for new slots in every row."""
     counts, used = Counts(problem), int(problem.slots.used.sum())
     counts.reserve(used)
     arrays, pool = counts.arrays, len(problem.slots.successor) + used
@@ -211,7 +211,7 @@ def _fresh_arrays(problem: Problem) -> CountArrays:
 
 
 def _truth(mdp: FiniteMDP, problem: Problem) -> TrueRows:
-    """A model that is stationary has its rows once, however many times the counts have them."""
+    """Return the row of the model for each row of the counts; a stationary model has its rows only once."""
     pairs_of_model = problem.n_states * problem.n_actions * (1 if mdp.stationary else problem.horizon)
     source = np.arange(problem.n_rows) % pairs_of_model
     if problem.artificial:
@@ -219,8 +219,8 @@ def _truth(mdp: FiniteMDP, problem: Problem) -> TrueRows:
     return TrueRows(source, problem.at_risk)
 
 
-def _runs_of(method: kl.KL, found: Progress, policy: np.ndarray) -> StudyResults:
-    """The claims as ``KL.bounds_of`` rounds them."""
+def _runs_of(method: kl.KL, found: RunStatus, policy: np.ndarray) -> StudyResults:
+    """Return the results, with claims rounded as in ``KL.bounds_of``."""
     claims = np.ascontiguousarray(found.claim).T
     gap = np.where(claims[3] < claims[2] * (1.0 - kl.WORTH_PAIRS), claims[3], claims[2])
     bounds, room = method.in_reward_units(claims[0], claims[1], gap), kl.CLAIM_ROUNDING * method.problem.return_spread
@@ -236,7 +236,7 @@ def _runs_of(method: kl.KL, found: Progress, policy: np.ndarray) -> StudyResults
 
 
 def _map(record: Any, change: Callable[[Any], Any]) -> Any:
-    """The same record with other arrays."""
+    """Return a copy of a record with each array replaced by ``change`` of it."""
     if isinstance(record, tuple):
         parts = [_map(part, change) for part in record]
         return type(record)(*parts) if hasattr(record, "_fields") else tuple(parts)
@@ -244,14 +244,14 @@ def _map(record: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _one_of_each(problem: Problem, method: kl.KL, arrays: CountArrays) -> Records:
-    """The records of one run."""
+    """Return the records of one run."""
     rules, n_states, n_actions = method.rules, problem.n_states, problem.n_actions
     choices, number = np.zeros((problem.steps, n_states), dtype=np.int64), np.zeros((), dtype=np.int64)
     real, truth = number.astype(float), number.astype(bool)
     counted = (number, number, number, number, number, number)
-    progress = Progress(number.astype(np.int8), *counted, real, real, truth, truth, np.zeros(4))
-    sheets = PairSheets(
-        sheets=new_pair_buffers(rules, n_states, n_actions, n_states),
+    status = RunStatus(number.astype(np.int8), *counted, real, real, truth, truth, np.zeros(4))
+    memory = PairMemory(
+        buffers=new_pair_buffers(rules, n_states, n_actions, n_states),
         occupied=np.zeros((problem.steps, n_states + 1), dtype=np.bool_),
         switch_action=choices,
     )
@@ -260,20 +260,20 @@ def _one_of_each(problem: Problem, method: kl.KL, arrays: CountArrays) -> Record
         optimism=method.optimism,
         plans=method.plans,
         layers=new_scratch(rules, n_actions, 1),
-        sheets=sheets,
+        memory=memory,
         kept=RunMemory(choices, choices),
         radius=rules.radius,
         planned=rules.planned,
         stream=np.zeros(STREAM_SIZE, dtype=np.uint64),
-        progress=progress,
+        status=status,
     )
 
 
-# -- what the oracle says ----------------------------------------------------------------------------------------
+# -- the oracle --------------------------------------------------------------------------------------------------
 
 
 def study_cell(mdp: FiniteMDP, problem: Problem, runs: int, *, seed: int, replan: float, **names: str) -> CellResults:
-    """Identify ``runs`` times and compare every claim with the truth; ``names`` are those of the cell: its rule and case."""
+    """Carry out ``runs`` identifications and check every claim; ``names`` are the rule and the case of the cell."""
     found = run_many(mdp, problem, runs, seed=seed, replan=replan)
     best, mine = solve(mdp, problem.beta).value, values_of(mdp, found.policy, problem.beta)
     return CellResults(
@@ -290,7 +290,7 @@ def study_cell(mdp: FiniteMDP, problem: Problem, runs: int, *, seed: int, replan
 
 
 def values_of(mdp: FiniteMDP, policies: np.ndarray, beta: float) -> np.ndarray:
-    """The values at the start of many policies ``(runs, H, S)`` of a small model.
+    """Compute the values at the start of many policies ``(runs, H, S)`` of a small model.
 
     Examples
     --------
@@ -310,7 +310,7 @@ def values_of(mdp: FiniteMDP, policies: np.ndarray, beta: float) -> np.ndarray:
 
 
 def _where_reached(mdp: FiniteMDP, policies: np.ndarray) -> np.ndarray:
-    """The same policies with action 0 in states that they never reach: few different ones are left."""
+    """Return the policies with action 0 in states that they never reach, so that few different policies are left."""
     states, same = np.arange(mdp.n_states), np.zeros_like(policies)
     occupied = np.broadcast_to(mdp.start_distribution > 0, (len(policies), mdp.n_states))
     for h in range(mdp.horizon):

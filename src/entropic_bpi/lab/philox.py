@@ -1,7 +1,7 @@
 """Counter-based random numbers: Philox-4x64-10, the generator of ``numpy.random.Philox``, on any device.
 
-A stream is named by its key, and its place is a counter, so that as many streams as there are threads need no memory but
-that of the numbers that were drawn and not used yet. (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.)
+A stream is defined by its key, and its position is a counter, so that each thread can have its own stream with memory only
+for the numbers of one block. (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.)
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 
 from entropic_bpi.compile.decorators import inlined, inner
 
-# Where a stream keeps its key, its counter, how many numbers are left of the last block, and the block.
+# Positions in a stream of its key, its counter, the number of unused words of the last block, and that block.
 _KEY, _COUNTER, _LEFT, _BLOCK = 0, 2, 3, 4
 STREAM_SIZE = 8
 _ROUNDS = 10
@@ -18,7 +18,7 @@ _ROUNDS = 10
 
 @inlined
 def _high_product(a: np.uint64, b: np.uint64) -> np.uint64:
-    """The upper half of a product of 128 bits, from products of 32-bit halves."""
+    """Return the upper half of a product of 128 bits, from products of 32-bit halves."""
     mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     low = (a & mask) * (b & mask)
     left, right = (a >> half) * (b & mask), (a & mask) * (b >> half)
@@ -42,14 +42,14 @@ def _next_block(stream: np.ndarray) -> None:
 
 @inner
 def open_stream(stream: np.ndarray, key: int, other: int) -> None:
-    """Begin the stream of two keys in memory of ``STREAM_SIZE`` unsigned words."""
+    """Start the stream of two keys in an array of ``STREAM_SIZE`` unsigned words."""
     stream[_KEY], stream[_KEY + 1] = np.uint64(key), np.uint64(other)
     stream[_COUNTER], stream[_LEFT] = np.uint64(0), np.uint64(0)
 
 
 @inner
 def uniform(stream: np.ndarray) -> float:
-    """The next number of the stream, uniform on [0, 1)."""
+    """Return the next number of the stream, uniform on [0, 1)."""
     if stream[_LEFT] == np.uint64(0):
         _next_block(stream)
         stream[_LEFT] = np.uint64(4)

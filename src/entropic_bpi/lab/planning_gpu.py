@@ -1,8 +1,8 @@
-"""Exact planning on a GPU: the functions of the CPU's backups, called from one kernel that goes through all steps.
+"""Exact planning on a GPU: the backups of the CPU, called from one kernel that loops over all steps.
 
-A thread has one state and one β at a time. The β lie side by side in memory, so that threads next to each other read the
-same transitions and neighbouring terms: the model is read once for all of them. Between the parts of a step the whole grid
-waits: first the range of the values is found, then the terms that rows share, then the best action of every state.
+A thread computes one state and one β at a time. The β are neighbours in memory, so that neighbouring threads read the same
+transitions and neighbouring terms: the model is read once for all of them. A step has three parts, between which the grid is
+synchronised: the range of the values, the terms that rows share, and the best action of every state.
 """
 
 import math
@@ -20,9 +20,9 @@ from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.model.planning import TOGETHER, Plan, Solution, solve_by
 from entropic_bpi.model.steps import payoffs
 
-# Few enough for half of the threads that a processor can have: most of the time they wait for the memory.
+# Few enough that a multiprocessor holds half of its largest number of threads, which mostly wait for memory.
 _REGISTERS = 64
-# Results are copied in pieces of so many numbers, by so many threads: the pages of new memory take longer than the bus.
+# Results are copied in pieces of this many numbers, by this many threads: allocating pages is slower than the bus.
 _PIECE, _COPIERS = 1 << 20, 8
 # Below this exponent no row can need a scale of its own, see ``_entropic.SMALLEST_SUM``.
 _SAFE_EXPONENT = 600.0
@@ -61,7 +61,7 @@ def _kernel() -> Any:
             values[i % n_betas, steps, i // n_betas] = 0.0
         grid.sync()
         for h in range(steps - 1, -1, -1):
-            # The range of the values of each β, by blocks of which each takes a part of the states.
+            # The range of the values of each β; each block computes that of a part of the states.
             parts = max(1, cuda.gridDim.x // n_betas)
             for i in range(cuda.blockIdx.x, parts * n_betas, cuda.gridDim.x):
                 b, me = i % n_betas, cuda.threadIdx.x
@@ -103,14 +103,14 @@ def _kernel() -> Any:
                 values[b, h, s], policy[b, h, s] = best, action
             grid.sync()
 
-    # The simulator does not know of registers.
+    # The simulator has no registers.
     return cuda.jit(plan) if config.ENABLE_CUDASIM else cuda.jit(max_registers=_REGISTERS)(plan)
 
 
 def solve_on_gpu(
     mdp: FiniteMDP, beta: Any, *, discount: float | None = None, horizon: int | None = None
 ) -> Solution | list[Solution]:
-    """Do what :func:`entropic_bpi.solve` does on an NVIDIA GPU, which reads the model once for all β.
+    """Compute what :func:`entropic_bpi.solve` computes on an NVIDIA GPU, which reads the model once for all β.
 
     It is for large sparse models and needs the extra ``gpu``. The values are those of the CPU except for their last digits.
 
@@ -149,7 +149,7 @@ def _on_gpu(mdp: FiniteMDP, betas: list[float]) -> Plan:
 
 
 class Planner:
-    """A model on the device, where it is planned for several β at a time."""
+    """A model on the device, which plans it for several β at a time."""
 
     def __init__(self, mdp: FiniteMDP, betas: int, largest_beta: float) -> None:
         rows, low, high = mdp.rows, *mdp.reward_range
@@ -163,7 +163,7 @@ class Planner:
         self.model = _Model(*map(cuda.to_device, model))
 
     def _tables(self, betas: int) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-        """Shapes and types of :class:`_Tables`; actions are as small as they can be, for their way back."""
+        """Return shapes and types of :class:`_Tables`; actions have the smallest type, so that copying them is fast."""
         steps, states = self.mdp.horizon, self.mdp.n_states
         shapes = (betas,), (steps, betas, 2), (2, states, betas), (betas, self.scratch), (betas, steps + 1, states)
         numbers = [(shape, np.dtype(float)) for shape in shapes]
@@ -176,7 +176,7 @@ class Planner:
         _copy(tables.policy, policies)
 
     def launch(self, betas: list[float]) -> _Tables:
-        """Plan; when this returns, the tables on the device are complete."""
+        """Plan, and return the complete tables on the device."""
         tables = _Tables(*(cuda.device_array(*table) for table in self._tables(len(betas))))
         tables.beta.copy_to_device(np.array(betas))
         tables.extremes.copy_to_device(np.broadcast_to([np.inf, -np.inf], tables.extremes.shape).copy())
@@ -188,7 +188,7 @@ class Planner:
 
 
 def _copy(there: Any, here: np.ndarray) -> None:
-    """Copy an array from the device, whatever the type of its numbers here."""
+    """Copy an array from the device; its type on the host may be another one."""
     there, here = there.reshape(here.size), here.reshape(-1)
     copiers = min(_COPIERS, -(-here.size // _PIECE))
 

@@ -1,4 +1,4 @@
-r"""Tilting: the trajectories of a policy reweighted by :math:`e^{\beta R}`, and how far that is from their own law."""
+r"""Tilting: the trajectories of a policy reweighted by :math:`e^{\beta R}`, and the divergence from the original law."""
 
 import math
 from dataclasses import replace
@@ -30,7 +30,7 @@ class _Tilt:
         self.start_weight = self.beta * (self.values[0][self.start] - found.value)
 
     def relative_variances(self) -> np.ndarray:
-        r""":math:`\operatorname{Var}(e^{\beta R_h} \mid s) / Z_h(s)^2` for every step and state.
+        r"""Compute :math:`\operatorname{Var}(e^{\beta R_h} \mid s) / Z_h(s)^2` for every step and state.
 
         With :math:`w = e^{\beta(r + V_{h+1}(s') - V_h(s))}`, whose mean is 1, the recursion of the entropic variance
         divided by :math:`Z_h^2` is :math:`\chi_h(s) = \sum p\,(w-1)^2 + \sum p\,w^2 \chi_{h+1}(s')`: only positive terms.
@@ -43,14 +43,14 @@ class _Tilt:
 
 
 def _spread(probabilities: np.ndarray, log_weight: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """``p (w - 1)² + p w² after``, with the root of p inside the squares: w may be as large as 1/p."""
+    """Compute ``p (w - 1)² + p w² after``, with the root of p inside the squares, since w may be as large as 1/p."""
     root = np.sqrt(probabilities)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray((root * np.expm1(log_weight)) ** 2 + (root * np.exp(log_weight)) ** 2 * after)
 
 
 def entropic_variance(mdp: FiniteMDP, policy: Any, beta: float) -> np.ndarray:
-    r"""Conditional variance of the exponentiated return, ``(H + 1, S)``: Var(e^{βR_h} | s_h = s) under the policy.
+    r"""Compute the conditional variance of the exponentiated return under a policy: Var(e^{βR_h} | s_h = s).
 
     It obeys :math:`\sigma_h(s) = e^{2\beta r}[\operatorname{Var}_p(Z_{h+1}) + p\,\sigma_{h+1}]`. It grows like
     :math:`e^{2\beta R}`; where that exceeds the range of doubles the call fails and :func:`chi_square`, the same
@@ -91,9 +91,9 @@ def entropic_variance(mdp: FiniteMDP, policy: Any, beta: float) -> np.ndarray:
 
 
 def chi_square(mdp: FiniteMDP, policy: Any, beta: float) -> float:
-    r"""χ²(P_β, P): how far the tilted law of trajectories is from the nominal one.
+    r"""Compute χ²(P_β, P), the divergence of the tilted law of trajectories from the original one.
 
-    Equal to :math:`\operatorname{Var}(e^{\beta R}) / (\mathbb E e^{\beta R})^2`, the constant that governs how many
+    It is equal to :math:`\operatorname{Var}(e^{\beta R}) / (\mathbb E e^{\beta R})^2`, the constant that governs how many
     episodes the paper's method needs; about :math:`\beta^2 \operatorname{Var}(R)` for small β.
 
     Parameters
@@ -131,10 +131,10 @@ def chi_square(mdp: FiniteMDP, policy: Any, beta: float) -> float:
 
 
 def tilted(mdp: FiniteMDP, policy: Any, beta: float) -> FiniteMDP:
-    r"""The twisted dynamics under a policy: trajectories reweighted by :math:`e^{\beta R} / \mathbb E e^{\beta R}`.
+    r"""Return the twisted dynamics under a policy: trajectories reweighted by :math:`e^{\beta R} / \mathbb E e^{\beta R}`.
 
-    The transitions are :math:`\tilde p_h(s'\mid s) \propto p_h(s'\mid s,\pi(s))\, e^{\beta(r + V_{h+1}(s'))}`, a start
-    distribution is tilted alike. The policy is built in: every action of the result behaves as the policy's.
+    The transitions are :math:`\tilde p_h(s'\mid s) \propto p_h(s'\mid s,\pi(s))\, e^{\beta(r + V_{h+1}(s'))}`, and a
+    start distribution is tilted in the same way. Every action of the result has the transitions of the policy's action.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def tilted(mdp: FiniteMDP, policy: Any, beta: float) -> FiniteMDP:
 
 
 def _tilt_rows(rows: SparseTransitions, log_weight: np.ndarray, n_actions: int) -> SparseTransitions:
-    """Tilt the policy's rows and give the same row to each action."""
+    """Tilt the rows of the policy, and use the result for every action."""
     starts, lengths = rows.indptr[:-1], np.diff(rows.indptr)
     mass = rows.probabilities * np.exp(log_weight - np.repeat(np.maximum.reduceat(log_weight, starts), lengths))
     mass /= np.repeat(np.add.reduceat(mass, starts), lengths)

@@ -1,1 +1,1 @@
-"""Showing results: plots, reports."""
+"""Plots, reports and the words for results."""

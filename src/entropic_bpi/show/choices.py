@@ -1,4 +1,4 @@
-"""What a policy does where it was seen to come, in the user's names: the policy as one would tell it to somebody."""
+"""The actions of a policy in the states that it reaches, with the user's names of states and actions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:  # the command line imports this module before it knows whether it needs arrays
+if TYPE_CHECKING:  # commands that need no arrays import this module too
     import numpy as np
 
     from entropic_bpi.certificate.certificate import Certificate
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # the command line imports this module before it knows whethe
 
 
 class Choice(NamedTuple):
-    """What a policy does in a state from ``first_step`` to ``last_step`` (0-based)."""
+    """The action of a policy in a state from ``first_step`` to ``last_step`` (0-based)."""
 
     state: str
     action: str
@@ -28,33 +28,33 @@ class Choice(NamedTuple):
 
 
 def choices_of(model: FiniteMDP | Problem, policy: np.ndarray, reached: Iterable[Sequence[int]]) -> list[Choice]:
-    """What the policy does in the states ``reached`` at each step; steps merge until the state's action changes."""
+    """Return the actions in the states ``reached`` at each step; a choice lasts until the action in its state changes."""
     states, actions = model.state_names, model.action_names
-    return [Choice(states[s], actions[policy[h, s]], h, last) for h, s, last in places_of(policy, reached)]
+    return [Choice(states[s], actions[policy[h, s]], h, last) for h, s, last in choice_spans(policy, reached)]
 
 
-def places_of(policy: np.ndarray, reached: Iterable[Sequence[int]]) -> list[tuple[int, int, int]]:
-    """First step, state and last step of each choice; a state has another one when its action changes."""
-    current: dict[int, int] = {}  # state → its place in the list
-    places: list[tuple[int, int, int]] = []
+def choice_spans(policy: np.ndarray, reached: Iterable[Sequence[int]]) -> list[tuple[int, int, int]]:
+    """Return the first step, the state and the last step of each choice; a new one begins when the action changes."""
+    current: dict[int, int] = {}  # state → its index in the list
+    spans: list[tuple[int, int, int]] = []
     for h, states in enumerate(reached):
         for s in states:
-            first = places[current[s]][0] if s in current else -1
+            first = spans[current[s]][0] if s in current else -1
             if first >= 0 and policy[first, s] == policy[h, s]:
-                places[current[s]] = (first, s, h)
+                spans[current[s]] = (first, s, h)
             else:
-                current[s] = len(places)
-                places.append((h, s, h))
-    return places
+                current[s] = len(spans)
+                spans.append((h, s, h))
+    return spans
 
 
 def certified_choices(certificate: Certificate) -> list[Choice]:
-    """What the certified policy does in the states that it reaches along transitions that were observed."""
+    """Return the actions of the certified policy in the states that it reaches along observed transitions."""
     return choices_of(certificate.problem, certificate.policy, seen_to_reach(certificate))
 
 
 def seen_to_reach(certificate: Certificate) -> Iterator[list[int]]:
-    """For each step the states to which transitions that were observed lead the certified policy."""
+    """Yield for each step the states that the certified policy reaches along observed transitions."""
     from entropic_bpi.runs.walk import walk_observed
 
     problem = certificate.problem
@@ -65,7 +65,7 @@ def seen_to_reach(certificate: Certificate) -> Iterator[list[int]]:
 
 
 def reached_by(mdp: FiniteMDP, policy: np.ndarray) -> Iterator[list[int]]:
-    """For each step the states in which the policy of a known model may be."""
+    """Yield for each step the states that a policy can reach in a known model."""
     from entropic_bpi.runs.walk import walk_model
 
     return (states.tolist() for states, _, _ in walk_model(mdp, policy, reach=True))

@@ -1,4 +1,4 @@
-"""An appraisal in words and as a plot: what is certain, what to choose, and what the data do not decide."""
+"""The text and the plotted bands of an appraisal: what is certain, what to choose, and what the data do not decide."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from entropic_bpi.runs.appraisal import Appraisal
 from entropic_bpi.runs.appraisal.measures import Measure
 from entropic_bpi.show.words import Rounding, few, name, probability, signed, with_unit
 
-# More episodes than so many times those that there are: no number is worth saying.
+# An estimate of more than this many times the present number of episodes is not printed.
 _MOST_TIMES = 10_000
 
 
 class Decision(NamedTuple):
-    """What an appraisal says: what is certain, what follows for the choice, and its table."""
+    """The text of an appraisal: the certain bounds in a sentence, advice on the choice, and the table of intervals."""
 
     sentence: str
     advice: list[str]
@@ -27,7 +27,7 @@ class Decision(NamedTuple):
 
 
 def decision_of(appraisal: Appraisal) -> Decision:
-    """Return what an appraisal says, in words."""
+    """Return the text of an appraisal."""
     words, measures = _Words(appraisal), appraisal.measures
     best = words.leader(measures[0])
     surely = "The model is known:"
@@ -44,14 +44,15 @@ def decision_of(appraisal: Appraisal) -> Decision:
 
 
 class _Words:
-    """Numbers of one appraisal in words."""
+    """The phrases for the numbers of one appraisal."""
 
     def __init__(self, appraisal: Appraisal) -> None:
         self.appraisal, self.unit = appraisal, appraisal.unit
-        self.to = Rounding() if appraisal.certificate is None else Rounding.of(appraisal.certificate)
+        # Intervals are wider than the exact ones by some billionths of the largest return for each step.
+        self.to = Rounding() if appraisal.certificate is None else Rounding.of(appraisal.certificate, times=1e3)
 
     def called(self, measure: Measure) -> str:
-        """Return what a measure is called in tables."""
+        """Return the name of a measure in tables."""
         threshold, share = signed(f"{measure.number:,g}"), f"{100 * measure.number:g} %"
         return {
             "mean": "mean",
@@ -81,7 +82,7 @@ class _Words:
         return low if low == high else f"{low} to {high}"
 
     def at_least(self, policy: str, measure: Measure) -> str:
-        """Return the good end of an interval as a part of a sentence."""
+        """Return a phrase with the guaranteed end of an interval: the lower one if more is better."""
         low, high = self.ends(policy, measure)
         if self.appraisal.delta is not None:
             low, high = f"at least {low}", f"at most {high}"
@@ -95,23 +96,23 @@ class _Words:
         }.get(measure.kind, f"{low} by the {self.criterion(measure)}")
 
     def at_most(self, policy: str, measure: Measure) -> str:
-        """Return the other end, of another policy."""
+        """Return a phrase with the upper end of the interval of another policy."""
         exact = "" if self.appraisal.delta is None else "at most "
         how = "on average" if measure.kind == "mean" else f"by the {self.criterion(measure)}"
         return f"“{name(policy)}” earns {exact}{self.ends(policy, measure)[1]} {how}"
 
     def middle(self, policy: str, measure: Measure) -> float:
-        """Return the middle of an interval; of which more is better."""
+        """Return the middle of an interval, with its sign changed if less is better."""
         return measure.sign * sum(self.appraisal.interval(policy, measure.text)) / 2
 
     def leader(self, measure: Measure) -> str:
-        """Return the policy that is certainly better than most others; of several, that of which most is certain."""
+        """Return the policy that is certainly better than the most others; among equals, the one with the best guarantee."""
         ends = {policy: self.appraisal.interval(policy, measure.text) for policy in self.appraisal.policies}
         better = Counter(pair[0] for pair in self.appraisal.order if pair.measure == measure.text)
         return max(ends, key=lambda name: (better[name], ends[name][0] if measure.sign > 0 else -ends[name][1]))
 
     def advice(self) -> list[str]:
-        """Return what follows from the intervals for the choice, measure by measure."""
+        """Return the advice that follows from the intervals, by measure."""
         policies, certain = self.appraisal.policies, {(pair.measure, *pair) for pair in self.appraisal.order}
         if len(policies) == 1:
             return []
@@ -132,7 +133,7 @@ class _Words:
         return [f"By {_listed(by)}, “{name(best)}” is {better} here." for best, by in found.items()] + undecided
 
     def more_episodes(self, measure: Measure, best: str, rival: str) -> str:
-        """Estimate how many more episodes would decide: widths fall like one over the root of their number."""
+        """Estimate how many more episodes would decide; widths are proportional to one over the root of their number."""
         if self.appraisal.certificate is None:
             return ": they are equal"
         apart = self.middle(best, measure) - self.middle(rival, measure)
@@ -148,11 +149,11 @@ def _listed(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-# -- the laws of the return ----------------------------------------------------------------------------------------
+# -- the distribution of the return --------------------------------------------------------------------------------
 
 
 def value_range(appraisal: Appraisal) -> tuple[float, float]:
-    """Between which returns something happens, up to a thousandth."""
+    """Return the range outside which the bands of all policies are within a thousandth of 0 or 1."""
     bands = appraisal.bands.values()
     low = float(min(band.thresholds[np.argmax(band.upper >= 1e-3)] for band in bands))
     high = float(max(band.thresholds[np.argmax(band.lower >= 1 - 1e-3)] for band in bands))
@@ -161,12 +162,12 @@ def value_range(appraisal: Appraisal) -> tuple[float, float]:
 
 
 def drawn_band(appraisal: Appraisal, policy: str, most: int = 500) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Points of the steps of a band, thinned to the safe side: x, lower and upper bounds of P(return ≤ x)."""
+    """Return points of a band, thinned so that it only gets wider: x, lower and upper bounds of P(return ≤ x)."""
     band, (left, right) = appraisal.bands[policy], value_range(appraisal)
     inside = np.flatnonzero((band.thresholds >= left) & (band.thresholds <= right))
     kept = np.unique(inside[np.linspace(0, len(inside) - 1, min(most, len(inside))).astype(int)])
     edges = np.repeat([left, *band.thresholds[kept], right], 2)[1:-1]
-    # From one edge to the next, the bound from below is that at the one, and the bound from above that just before the next.
+    # Between two edges, the lower bound is the one at the first edge, the upper bound the one just before the second.
     lower = np.append(0.0, band.lower)[np.append(kept[0], kept + 1)]
     upper = np.append(0.0, band.upper)[np.append(kept, kept[-1] + 1)]
     return edges, np.repeat(lower, 2), np.repeat(upper, 2)

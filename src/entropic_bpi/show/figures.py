@@ -1,4 +1,4 @@
-"""Empty figures, their colours and axes. They are made without pyplot, so that no window system is touched."""
+"""Empty figures, their colours and axes. They are made without pyplot, so that no display is needed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def one_plot(width: float, height: float, xlabel: str, ylabel: str) -> tuple[Fig
 
 
 def tidy(axes: Any) -> None:
-    """Remove frames, and choose readable numbers for short logarithmic axes.
+    """Remove the upper and right frame, add a grid, and choose readable numbers for short logarithmic axes.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def _ticks_in_view(axis: Any, locator: Any) -> int:
 
 
 def _short_locator(axis: Any) -> Any:
-    """1, 2, 5, 10, … and, where even of these there are not two, any numbers."""
+    """Return a locator of 1, 2, 5, 10, …, or of any numbers if fewer than two of these are in view."""
     usual = LogLocator(subs=(1, 2, 5))
     return usual if _ticks_in_view(axis, usual) >= 2 else MaxNLocator(4)
 

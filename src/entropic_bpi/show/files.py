@@ -1,4 +1,4 @@
-"""The files of a run in its folder."""
+"""Names of the files in the folder of a run."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ CERTIFICATE, CHECKPOINT, HISTORY = "certificate.json", "checkpoint.bin", "histor
 
 
 def certificate_in(run: Path) -> Path:
-    """Return the file of the certificate of a run, packed or not, which is given by this file or by its folder."""
+    """Return the certificate file, packed or not, of a run that is given by its folder or by this file."""
     if not run.is_dir():
         return run
     file, packed = run / CERTIFICATE, run / f"{CERTIFICATE}.gz"

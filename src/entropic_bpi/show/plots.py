@@ -1,4 +1,4 @@
-"""The figures that the command line draws."""
+"""Figures of runs, certificates, fronts, monitors and appraisals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from entropic_bpi.show.words import Rounding, name, number, probability, unit_of
 from entropic_bpi.tools.text import drawable
 
 __all__ = ["COLOURS", "evidence", "front", "grid", "interval", "new_figure", "plain_numbers"]
-__all__ += ["policy", "save", "spectrum", "tidy"]
+__all__ += ["policy", "returns", "save", "spectrum", "tidy"]
 
 _MOST_POLICIES, _MOST_BARS = 14, 30
 
@@ -37,9 +37,9 @@ def interval(history: np.ndarray, *, eps: float, delta: float, unit: str | None 
     Parameters
     ----------
     history : structured array ``episodes, lower, upper, gap``
-        As in :class:`~entropic_bpi.Identification`; plans before the first episode are left out of the logarithmic axis.
+        As in :class:`~entropic_bpi.Identification`; plans before the first episode are left out.
     eps, delta : float
-        Goal of the run, and the probability with which its claim may fail.
+        Target of the run, and the probability with which its claim may fail.
     unit : str, optional
         The unit of the rewards.
 
@@ -69,7 +69,7 @@ def interval(history: np.ndarray, *, eps: float, delta: float, unit: str | None 
     figure.axes[0].set_title(f"Certified with probability at least {probability(delta)}", fontsize="medium")
     claimed = np.minimum(rows["gap"], rows["upper"] - rows["lower"])  # a method may not bound the gap yet
     gaps.plot(episodes, claimed, color=COLOURS[1], label="certified gap")
-    gaps.axhline(eps, color="black", ls=":", label=f"goal ε = {eps:g}")
+    gaps.axhline(eps, color="black", ls=":", label=f"target ε = {eps:g}")
     gaps.set(xscale="log", yscale="log", xlabel="episodes", ylabel=f"gap ({unit})")
     plain_numbers(gaps.yaxis)
     for axes in figure.axes:
@@ -116,7 +116,7 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
     Parameters
     ----------
     certificate : Certificate
-        Of method ``"kl"``; its states are the cells in row order, possibly with further ones behind.
+        A certificate of method ``"kl"``; its first states are the cells in row order.
     cells : array of str, ``(rows, columns)``
         A letter for each cell, shown in its corner.
     arrows : str
@@ -168,7 +168,7 @@ def grid(certificate: Certificate, cells: np.ndarray, arrows: str) -> Figure:
 
 
 def policy(certificate: Certificate, actions: Sequence[str] | None = None) -> Figure:
-    """Draw the action in each state at each step, where the policy was seen to come.
+    """Draw the action in each state and at each step that the policy reaches along observed transitions.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def spectrum(claims: Sequence[Certificate], policies: Sequence[int] = ()) -> Fig
     claims : sequence of Certificate
         One for each β, or one for each level of the entropic value at risk, in order.
     policies : sequence of int, optional
-        The number of the policy of each claim; without it changes are not shown.
+        The number of the policy of each claim; without them, changes of the policy are not shown.
 
     Returns
     -------
@@ -251,8 +251,8 @@ def spectrum(claims: Sequence[Certificate], policies: Sequence[int] = ()) -> Fig
 def front(found: Front, *, alpha: float = 0.05) -> Figure:
     """Draw the mean of the return against its standard deviation, for the policies that are optimal for some β.
 
-    Below each policy is the mean of the worst fraction ``alpha`` of its returns. Policies are numbered in the order of β;
-    the list says for which β each is optimal.
+    The mean of the worst fraction ``alpha`` of the returns is drawn below each policy. Policies are numbered in the order
+    of β; the list says for which β each is optimal.
 
     Parameters
     ----------
@@ -296,7 +296,25 @@ def front(found: Front, *, alpha: float = 0.05) -> Figure:
 
 
 def returns(values: np.ndarray) -> Figure:
-    """A histogram of returns, with their mean and the worst and best twentieth."""
+    """Draw a histogram of returns, with their mean and the range from the 5 % to the 95 % quantile.
+
+    Parameters
+    ----------
+    values : float array
+        The returns, such as those of a :class:`~entropic_bpi.Rollout`.
+
+    Returns
+    -------
+    Figure
+        The Matplotlib figure.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from entropic_bpi import plots
+    >>> len(plots.returns(np.array([0.0, 1.0, 1.0])).axes)
+    1
+    """
     figure, axes = one_plot(6.0, 3.6, "return of an episode", "share of episodes")
     histogram(axes, values, np.ptp(values))
     low, high = np.quantile(values, (0.05, 0.95))
@@ -308,7 +326,7 @@ def returns(values: np.ndarray) -> Figure:
 
 
 def histogram(axes: Any, values: np.ndarray, span: float, label: str | None = None) -> None:
-    """Draw the shares of values on an axis of length ``span``: a bar for each if they are few, or else of equal width."""
+    """Draw the shares of values on an axis of length ``span``: a bar for each value, or bins if there are many values."""
     different, times = np.unique(values.round(12), return_counts=True)
     if len(different) <= _MOST_BARS:
         width = 0.8 * min(np.diff(different).min(initial=np.inf), 0.05 * span or 1.0)
@@ -320,18 +338,18 @@ def histogram(axes: Any, values: np.ndarray, span: float, label: str | None = No
 
 
 def laws(appraisal: Appraisal) -> Figure:
-    """Draw the bounds of the laws of the return of the policies of an appraisal."""
+    """Draw the bounds of the distribution of the return for each policy of an appraisal."""
     unit = "" if appraisal.unit is None else f" ({drawable(appraisal.unit)})"
     surely = "exact" if appraisal.delta is None else f"with probability ≥ {probability(appraisal.delta)}"
     figure, axes = one_plot(6.0, 3.4, f"return of an episode{unit}", "share of episodes with\nat most this return")
-    for place, policy in enumerate(appraisal.bands):
+    for i, policy in enumerate(appraisal.bands):
         x, lower, upper = drawn_band(appraisal, policy)
-        colour = COLOURS[place % len(COLOURS)]
+        colour = COLOURS[i % len(COLOURS)]
         axes.fill_between(x, lower, upper, color=colour, alpha=0.35, linewidth=0)
         axes.plot(x, lower, color=colour, linewidth=1.0)
         axes.plot(x, upper, color=colour, linewidth=1.0, label=drawable(name(policy)))
     axes.set_ylim(0, 1)
-    axes.set_title(f"Laws of the return, {surely}", fontsize=8)
+    axes.set_title(f"Distribution of the return, {surely}", fontsize="medium")
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
     tidy(axes)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")

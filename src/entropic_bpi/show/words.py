@@ -1,7 +1,7 @@
-"""Claims and numbers in words: the same sentences and the same rounding for the command line, reports and notebooks.
+"""Claims and numbers in words: one set of sentences and one rounding for the command line, reports and notebooks.
 
-Bounds are rounded to three significant digits and to the safe side. Before that, what floating point left of exact numbers
-is removed: less than a billionth of the largest return.
+Bounds are rounded to three significant digits and to the safe side. Before that, they are rounded to a billionth of the
+largest return, which removes rounding errors of floating-point numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from entropic_bpi.problem.risk import AnyReward, EVaR
 from entropic_bpi.tools.text import printable
 
-if TYPE_CHECKING:  # the command line imports this module before it knows whether it needs arrays
+if TYPE_CHECKING:  # commands that need no arrays import this module too
     from entropic_bpi.certificate.certificate import Certificate
 
 _DIGITS = 3
@@ -24,7 +24,7 @@ _MOST_NINES = Decimal("1e-12")  # below it there are too many nines to read, and
 
 
 class Claim(NamedTuple):
-    """What is claimed: in one sentence, what a value is, and the bounds on the values."""
+    """A claim: its sentence, the meaning of a value, the bounds on the values, and whether the target is reached."""
 
     sentence: str
     meaning: str
@@ -33,22 +33,23 @@ class Claim(NamedTuple):
 
 
 class Risk(NamedTuple):
-    """How uncertain returns are evaluated: a short name, and the value of a policy in words."""
+    """A risk measure: its short name, and the definition of the value of a policy in words."""
 
     name: str
     value: str
 
 
 class Rounding:
-    """Rounds bounds of a problem whose returns are at most ``largest`` in size."""
+    """Round bounds of a problem whose returns have an absolute value of at most ``largest``."""
 
     def __init__(self, largest: float = 0.0) -> None:
         self.dust = Decimal(1).scaleb(Decimal(repr(largest)).adjusted() - _DUST_DIGITS) if largest > 0 else None
 
     @classmethod
-    def of(cls, certificate: Certificate) -> Rounding:
+    def of(cls, certificate: Certificate, times: float = 1.0) -> Rounding:
+        """Return the rounding for a certificate; ``times`` coarsens that of the rounding errors."""
         problem = certificate.problem
-        return cls(max(problem.return_spread, *(problem.duration * abs(side) for side in problem.possible_rewards)))
+        return cls(times * max(problem.return_spread, *(problem.duration * abs(r) for r in problem.possible_rewards)))
 
     def at_least(self, bound: float, digits: int = _DIGITS) -> str:
         """Return a lower bound with few digits, rounded down.
@@ -95,9 +96,9 @@ def claim_of(certificate: Certificate) -> Claim:
     surely, value = f"With probability at least {probability(certificate.delta)}", risk_of(certificate).value
     worse = f"is at most {eps if reached else gap} worse than the best policy."
     if isinstance(risk, AnyReward):
-        promise = f"Whatever the reward, {value}, the policy that is best by the estimates"
-        sentence, target = f"{surely}: {promise} {worse}", f"a promise of {eps} for every reward"
-        claimed, value = f"{promise} is at most {gap} worse than the best policy.", "the entropic risk of its return"
+        promise = f"or every reward {value}, the policy that is best by the estimates"
+        sentence, target = f"{surely}, f{promise} {worse}", f"a promise of {eps} for every reward"
+        claimed, value = f"F{promise} is at most {gap} worse than the best policy.", "the entropic risk of its return"
     else:
         sentence, target = f"{surely}, the policy {worse}", f"a policy at most {eps} worse than the best one"
         what = "an EVaR" if isinstance(risk, EVaR) else "a value"
@@ -115,16 +116,16 @@ def claim_of(certificate: Certificate) -> Claim:
     meaning = f"The value of a policy is {value}. Values have the unit of the rewards."
     discount = certificate.problem.discount
     if discount is not None:
-        meaning += f" The return has no last step: with every step a reward counts {discount!r} times as much."
+        meaning += f" The return is an infinite sum: every step multiplies the weight of rewards by {discount!r}."
     return Claim(sentence, meaning, claimed, reached)
 
 
 def risk_of(certificate: Certificate) -> Risk:
-    """Return how the certificate evaluates uncertain returns."""
+    """Return the risk measure of a certificate in words."""
     risk = certificate.problem.risk
     if isinstance(risk, AnyReward):
         rewards, betas = (f"from {few(low, 6)} to {few(high, 6)}" for low, high in (risk.rewards, risk.betas))
-        return Risk(f"every reward {rewards}, every β {betas}", f"{rewards}, and for every β {betas}")
+        return Risk(f"every reward {rewards}, every β {betas}", f"{rewards} and every β {betas}")
     if isinstance(risk, EVaR):
         return Risk(
             f"entropic value at risk, α = {risk.alpha:g}",
@@ -172,7 +173,7 @@ def probability(delta: float) -> str:
 
 
 def name(text: object, longest: int = _LONGEST_NAME) -> str:
-    """Return a name from somebody else's file as printable text that is not too long."""
+    """Return a name from a file as printable text of limited length."""
     shown = printable(str(text))
     return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
@@ -199,5 +200,5 @@ def _rounded(exact: Decimal, rounding: str, digits: int) -> Decimal:
 
 
 def _plain(value: Decimal) -> Decimal:
-    """Without zeros at the end."""
+    """Return a decimal number without trailing zeros."""
     return Decimal(int(value)) if value == value.to_integral() else value.normalize()

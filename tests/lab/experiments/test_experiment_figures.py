@@ -78,14 +78,14 @@ def test_the_words_follow_from_the_data():
     assert [row["beta"] for row in table] == 2 * [2.5, 3.0, 3.5, 4.0, 4.5]
     assert [row["rule"] for row in table] == 5 * ["paper, printed constants"] + 5 * ["paper, verified constants"]
     assert table[0]["mean"] == pytest.approx(1e6 * math.exp(2.5))
-    told = FIGURES["fig3"].tell(table)
+    told = FIGURES["fig3"].describe(table)
     assert "increases sharply: confirmed" in told
     assert "roughly linear in β: confirmed" in told
     assert "not constant in β: not confirmed" in told
     printed, checked = told.split("With the machine-checked bonus")
     assert printed.count("confirmed") == checked.count("confirmed") == 3
     flat = made_up(FIGURES["fig3"].sweep(QUICK), lambda run: stop_after(10**6 + run.seed))
-    assert "increases sharply: not confirmed" in FIGURES["fig3"].tell(FIGURES["fig3"].table(flat))
+    assert "increases sharply: not confirmed" in FIGURES["fig3"].describe(FIGURES["fig3"].table(flat))
 
 
 def test_capped_runs_are_counted_and_shown():
@@ -95,7 +95,7 @@ def test_capped_runs_are_counted_and_shown():
     assert [row["capped"] for row in table] == [1] * 14
     labels = FIGURES["fig4"].draw(table).axes[0].get_legend_handles_labels()[1]
     assert "some runs capped" in labels
-    assert "14 runs were capped" in FIGURES["fig4"].tell(table)
+    assert "14 runs were capped" in FIGURES["fig4"].describe(table)
 
 
 def regret_results(name, level, gap=lambda spec: 0.0):
@@ -126,7 +126,7 @@ def test_learners_are_ranked_by_their_regret_at_the_end():
     assert table[-1]["mean"] == pytest.approx(10.01 * math.sqrt(10**5))
     assert table[-1]["mean_low"] < table[-1]["median"] < table[-1]["mean_high"]
     assert len(table) <= 60 * len(regret_figures.ENTRIES)
-    told = FIGURES["fig5"].tell(table)
+    told = FIGURES["fig5"].describe(table)
     assert "Entropic-BPI, printed bonus 319.4 [" in told
     assert "3 trials of 1e5 episodes" in told
 
@@ -134,7 +134,7 @@ def test_learners_are_ranked_by_their_regret_at_the_end():
 def test_each_claim_about_regret_is_checked_for_both_bonuses():
     """Regret ``level * sqrt(K)``: lowest at the end, throughout and flattest are then the same."""
     results = regret_results("fig5", lambda run: {1.0: 3.0, 2.0: 5.0}.get(RANK[entry_of(run)], 4.0) + 0.01 * run.seed)
-    told = FIGURES["fig5"].tell(FIGURES["fig5"].table(results))
+    told = FIGURES["fig5"].describe(FIGURES["fig5"].table(results))
     printed, checked = told.split("With the bonus that the paper prints: ")[1].split(
         " With the machine-checked bonus: "
     )
@@ -169,7 +169,7 @@ def test_a_curve_that_crosses_the_others_is_lowest_at_the_end_and_not_throughout
 
 def test_one_trial_has_no_interval_that_could_be_apart():
     specs = [run for run in FIGURES["fig5"].sweep(QUICK) if run.seed == 0]
-    told = FIGURES["fig5"].tell(FIGURES["fig5"].table(made_up(specs, crossing)))
+    told = FIGURES["fig5"].describe(FIGURES["fig5"].table(made_up(specs, crossing)))
     assert "mean over 1 trial of 1e5 episodes" in told
     assert told.count("their intervals are not apart") == 2
 
@@ -177,7 +177,7 @@ def test_one_trial_has_no_interval_that_could_be_apart():
 def test_missing_runs_leave_their_claims_unchecked():
     specs = [run for run in FIGURES["fig5"].sweep(QUICK) if run.options.get("constants") != "verified"]
     table = FIGURES["fig5"].table(made_up(specs, crossing))
-    assert "With the machine-checked bonus: runs are missing." in FIGURES["fig5"].tell(table)
+    assert "With the machine-checked bonus: runs are missing." in FIGURES["fig5"].describe(table)
 
 
 def test_the_overview_checks_all_values_of_beta_together():
@@ -192,7 +192,7 @@ def test_the_overview_checks_all_values_of_beta_together():
         return best.get(run.options.get("constants"), 2.0)
 
     table = overview.table(regret_results("regret", level))
-    told = overview.tell(table)
+    told = overview.describe(table)
     assert "prints: lowest at the end at every β: confirmed (it is at β = 1, 2, 3, 4)" in told
     assert "bonus: lowest at the end at every β: not confirmed (it is at β = 3, 4)" in told
     (axes,) = overview.draw(table).axes
@@ -220,21 +220,21 @@ def test_tuning_chooses_a_scale_on_seeds_that_are_not_shown():
     table = FIGURES["tuned"].table(regret_results("tuned", level))
     assert {row["scale"] for row in table} == {0.01}
     assert table[-1]["seeds"] == 3
-    assert "seeds of their own" in FIGURES["tuned"].tell(table)
+    assert "seeds of their own" in FIGURES["tuned"].describe(table)
 
 
 def test_tuning_tells_what_the_policies_at_the_end_lose():
     def told(gap):
-        return FIGURES["tuned"].tell(FIGURES["tuned"].table(regret_results("tuned", lambda run: 1.0, gap)))
+        return FIGURES["tuned"].describe(FIGURES["tuned"].table(regret_results("tuned", lambda run: 1.0, gap)))
 
     same = told(lambda run: 0.051)
     assert "RSVI 0.051;" in same
-    assert "All of them end with a policy that loses the same and is not the best one" in same
+    assert "All learners end with a policy of the same loss, which is not optimal" in same
     some = told(lambda run: 0.0 if run.algorithm == "rsvi" else 0.01 * run.seed)
     assert "RSVI 0;" in some
     assert "ROVI 0 to 0.02." in some
-    assert "RSVI ends with a best policy on every seed; for the others" in some
-    assert "No learner ends with a best policy on every seed" in told(lambda run: 0.01 * run.seed)
+    assert "RSVI ends with an optimal policy on every seed; the regret of the others" in some
+    assert "No learner ends with an optimal policy on every seed" in told(lambda run: 0.01 * run.seed)
 
 
 def test_the_other_figures_follow_from_their_data():
@@ -242,9 +242,8 @@ def test_the_other_figures_follow_from_their_data():
     results = made_up(certify.sweep(QUICK), lambda run: stop_after(10**9 if run.algorithm != "kl" else 10**6))
     table = certified = certify.table(results)
     assert list(dict.fromkeys(row["rule"] for row in table))[:7] == list(stopping.RULES)
-    assert "needs 1e+03 to 1e+03 times fewer episodes than the paper's with the bonus that it prints" in certify.tell(
-        table
-    )
+    text = certify.describe(table)
+    assert "needs 1e+03 to 1e+03 times fewer episodes than the paper's with the bonus that it prints" in text
     chi2 = FIGURES["chi2"]
     results = made_up(chi2.sweep(QUICK), lambda run: stop_after(round(1e6 * math.exp(run.beta**2))))
     table = chi2.table(results)
@@ -252,8 +251,8 @@ def test_the_other_figures_follow_from_their_data():
     for row in table:
         exact = eb.chi_square(bridge, eb.solve(bridge, row["beta"]).policy, row["beta"])
         assert row["chi_square"] == pytest.approx(exact)
-    assert "not supported" in chi2.tell(table)
-    assert "The optimal policy changes at β = 1.005, 1." in chi2.tell(table)
+    assert "not supported" in chi2.describe(table)
+    assert "The optimal policy changes at β = 1.005, 1." in chi2.describe(table)
     for beta in (row["changes_at"] for row in table if not math.isnan(row["changes_at"])):
         before, after = (eb.solve(bridge, beta + step).policy for step in (-1e-4, 1e-4))
         assert eb.evaluate(bridge, before, beta).value == pytest.approx(

@@ -164,11 +164,11 @@ def test_a_sweep_imports_from_its_folder_before_it_checks_the_names_of_learners(
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ("", "missing a required argument: 'n_states'; .* parameters of the instance belong into params"),
-        ("n_states = 5", "unknown option 'n_states': .* parameters of the instance belong into params"),
+        ("", "missing a required argument: 'n_states'; .* parameters of the instance belong in params"),
+        ("n_states = 5", "unknown option 'n_states': .* parameters of the instance belong in params"),
         (
             "params = { n_states = 5 }",
-            "missing a required argument: 'n_actions'; .* belong into params, its horizon",
+            "missing a required argument: 'n_actions'; .* belong in params, except its horizon",
         ),
     ],
 )

@@ -13,7 +13,7 @@ SHOWN = (*PAPER, "regret")
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_words_in_the_docs_follow_from_the_table_in_the_docs(name):
-    told = FIGURES[name].tell(read_table(DATA / name / f"{name}.csv"))
+    told = FIGURES[name].describe(read_table(DATA / name / f"{name}.csv"))
     assert (DATA / name / "README.md").read_text(encoding="utf-8") == f"# {name}\n\n{told}\n"
     page = (DOCS / "experiments.md").read_text(encoding="utf-8")
     assert f"{{include}} data/paper/{name}/README.md" in page

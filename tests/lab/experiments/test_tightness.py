@@ -62,7 +62,7 @@ def test_measured_times_stand_beside_the_bounds_of_the_theory():
     assert hard["upper"] == theory.upper_bound(*SIZES, **demands, max_return=2.0, form="implicit")
     bridge = next(row for row in table if row["model"] == tightness.BRIDGE)
     assert 100 < bridge["lower"] < 10_000
-    told = FIGURES["tight"].tell(table)
+    told = FIGURES["tight"].describe(table)
     assert "8 of 8 means are above the lower bound, and 2 of the 2 of that rule below its upper bound" in told
     assert FIGURES["tight"].draw(table).axes
 
@@ -71,7 +71,7 @@ def test_a_point_below_the_lower_bound_is_not_counted():
     wanted = {(1, 0.04), (1, 0.1)}
     chosen = [spec for spec in FIGURES["tight"].sweep(QUICK) if (spec.beta, spec.options["eps"]) in wanted]
     table = FIGURES["tight"].table(made_up(chosen, lambda spec: 7))
-    assert "0 of 8 means are above the lower bound" in FIGURES["tight"].tell(table)
+    assert "0 of 8 means are above the lower bound" in FIGURES["tight"].describe(table)
 
 
 def test_factors_are_compared_with_the_full_bounds_of_the_same_run():
@@ -85,7 +85,7 @@ def test_factors_are_compared_with_the_full_bounds_of_the_same_run():
         assert row["times_fewer"] == pytest.approx(2.0 if row["without"] == "range" else 1.0)
         assert row["low"] <= row["times_fewer"] <= row["high"]
         assert (row["certifies"] == "nothing") == (row["without"] != "none")
-    told = FIGURES["factors"].tell(table)
+    told = FIGURES["factors"].describe(table)
     assert "certify nothing" in told
     assert "paper, verified constants: 'range' costs most, up to a factor of 2" in told
     assert FIGURES["factors"].draw(table).axes

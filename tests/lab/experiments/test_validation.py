@@ -218,7 +218,7 @@ def test_bad_input_is_refused(tmp_path):
             validate(tmp_path, cases, runs=1)
     outcome = CliRunner().invoke(app, ["validate", "--beta", "1", "--out", str(tmp_path)])
     assert outcome.exit_code == 2
-    assert "for the SOURCEs that you name" in outcome.output
+    assert "need a SOURCE" in outcome.output
 
 
 def test_the_shares_of_the_events_add_up_to_delta():

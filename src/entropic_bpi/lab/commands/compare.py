@@ -52,8 +52,8 @@ def compare(
 
         entropic-bpi compare risky-bridge --beta 1.5 --episodes 100000 --scale 0.01 --out tuned
 
-    The regret is exact: the sum of (best value - value of the policy played) over the episodes. Its table gives the mean
-    over the seeds with a 95% interval; regret.csv holds every run, regret.png the mean curves and the range over the seeds.
+    The regret is exact: the sum of (best value - value of the policy played) over the episodes. The table shows the mean
+    over the seeds with a 95% interval; regret.csv has every run, regret.png the mean curves and the range over the seeds.
 
     Learners: entropic_bpi rsvi rsq rsvi2 rsq2 ucb_advantage rodi_otp rodi_pto rovi bpi_ucbvi kl_bpi generative.
 
@@ -64,17 +64,17 @@ def compare(
     out : DIR
         Folder for the results; nothing in it is overwritten.
     learners : A,B,...
-        Which ones. Default: all that take this beta.
+        The learners to run. Default: all that are defined at this beta.
     seeds
-        Runs of each learner.
+        Number of runs of each learner.
     delta
-        Failure probability that the learners are built for.
+        Failure probability in the bonuses of the learners.
     scale
         Multiplies every bonus or radius; 1 is the published constant.
     imports : MODULE, --import
         A module that registers learners of your own, from this folder or installed; repeat it for several.
     workers
-        Processes. Default: one per core.
+        Number of processes. Default: one per core.
     """
     from entropic_bpi.lab.experiments.workers import import_modules
 
@@ -109,7 +109,7 @@ def _regret(runs: Mapping[str, Sequence[Run]], title: str, out: Path) -> list[Fa
     ]
     write_csv(out / REGRET, ("learner", "seed", "episodes", "regret"), curves)
     eb.plots.save(regret(runs, title=title), out / PLOT)
-    rows: list[tuple[dict[str, Any], dict[str, str]]] = []  # for programs and for people
+    rows: list[tuple[dict[str, Any], dict[str, str]]] = []  # values for JSON, and their texts
     for name, each in runs.items():
         mean, half = eb.compare.confidence([run.regret[-1] for run in each])
         interval = "one seed" if len(each) == 1 else f"{mean - half:.6g} to {mean + half:.6g}"
@@ -133,7 +133,7 @@ def bounds(
     delta: float,
     max_return: float | None = None,
 ) -> Answer:
-    """Lower and upper bounds on the number of episodes, side by side.
+    """Compute lower and upper bounds on the number of episodes, side by side.
 
     The lower bounds are about the hard instances of these sizes, the upper bounds about the paper's algorithm on every
     model of these sizes. Two limits are shown: beta to 0, and eps squared times the bound as eps goes to 0.
@@ -157,7 +157,7 @@ def bounds(
     delta
         Probability of error.
     max_return
-        Largest return of the model, for the upper bounds (default: H).
+        Largest return of the model, for the upper bounds. Default: H.
     """
     sizes = {"n_states": states, "n_actions": actions, "horizon": horizon, "delta": delta}
     rows = _rows(sizes, beta, eps, float(horizon) if max_return is None else max_return)

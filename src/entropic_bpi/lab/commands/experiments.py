@@ -1,4 +1,4 @@
-"""Commands for research: ``reproduce``, ``sweep``, ``validate`` and ``export``, over runs that are kept in a file."""
+"""Commands for research: ``reproduce``, ``sweep``, ``validate`` and ``export``, whose runs are stored in a file."""
 
 import sys
 from pathlib import Path
@@ -44,11 +44,11 @@ def reproduce(figures: list[str] | None = None, **how: Any) -> Answer:
     Parameters
     ----------
     figures : FIGURE
-        Default: fig3 to fig8.
+        Figures to draw. Default: fig3 to fig8.
     quick
-        1e5 episodes, 3 seeds, coarser grids.
+        Use 1e5 episodes, 3 seeds and coarser grids.
     seeds
-        Another number of seeds than 15 (quick: 3).
+        Number of seeds. Default: 15, or 3 with --quick.
     """
     from entropic_bpi.lab.experiments.figures import reproduce
 
@@ -87,7 +87,7 @@ def sweep(file: Path, **where: Any) -> Answer:
     Parameters
     ----------
     file : FILE.toml
-        The sweep.
+        The sweep file.
     """
     asked, out = eb.experiments.read_sweep(file), where.pop("out")
     results = eb.experiments.run(asked.runs, out, imports=asked.imports, **where)
@@ -105,12 +105,12 @@ def export(results: Path, *, out: Path, format: list[str] | None = None) -> Answ
 
     Parameters
     ----------
-    results
-        A results.duckdb, or its folder.
+    results : RESULTS
+        A file results.duckdb, or its folder.
     out
         Folder for the results; created if needed.
     format
-        parquet or csv; repeat it for both. Default: both.
+        Format: parquet or csv. Default: both.
     """
     written = [str(path) for path in eb.experiments.export(results, out, format or ("parquet", "csv"))]
     return Answer([Fact("written", written), *map(line, written)])
@@ -150,7 +150,7 @@ def validate(
     Parameters
     ----------
     sources : SOURCE
-        Models to validate on. Default: nine small ones of every kind.
+        Models to validate on. Default: nine small models of different kinds.
     beta
         Risk parameter; repeat it for several. Default: 1 and -1.
     evar : ALPHA
@@ -158,17 +158,17 @@ def validate(
         lower bound on CVaR, the mean of the worst share ALPHA of the returns, and is not that mean: a policy with the
         best EVaR need not have the best CVaR.
     eps
-        Accuracy. Default: a tenth of what the worst policy loses.
+        Accuracy. Default: a tenth of the loss of the worst policy.
     delta
         The guaranteed probability of failure.
     rules : --rule
         A rule, such as 'KL, both'; repeat it for several. Default: all that fit.
     quick
-        24 runs per cell instead of 1100.
+        Use 24 runs per cell instead of 1100.
     runs
-        Another number of runs per cell.
+        Number of runs per cell.
     device
-        cpu, or gpu: every run of the KL method for a beta is a thread there; --runs may be 100000.
+        cpu or gpu. On a GPU every run is a thread, so that --runs may be 100000; it has only the KL method for a beta.
     """
     from entropic_bpi.lab.experiments.spec import label_of
 
@@ -178,7 +178,7 @@ def validate(
         asked = (tuple(betas), eps, parse_params(param), tuple(alphas))
         cases = [eb.experiments.Case(label_of(one), open_model(one, horizon, param), *asked) for one in sources]
     elif horizon is not None or param or beta or evar or eps is not None:
-        raise InvalidProblemError("--horizon, --param, --beta, --evar and --eps are for the SOURCEs that you name")
+        raise InvalidProblemError("--horizon, --param, --beta, --evar and --eps need a SOURCE")
     found = eb.experiments.validate(out, cases, device=device, **how)
     facts = [
         *data(ok=found.ok, text=found.text, folder=str(out)),

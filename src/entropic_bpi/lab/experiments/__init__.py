@@ -1,4 +1,4 @@
-"""Experiments: sweeps, a file for their results, the figures of the paper, and the validation of the guarantee.
+"""Experiments: sweeps and their results, the figures of the paper, and the validation of the guarantee.
 
 ``grid`` makes the runs of a sweep, ``run`` carries out those that are missing, in local processes or on a Dask cluster,
 ``load`` reads the results, ``export`` writes them as Parquet and CSV, ``read_sweep`` reads a sweep from a TOML file,

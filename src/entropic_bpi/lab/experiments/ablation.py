@@ -1,20 +1,20 @@
-r"""What each factor of the bounds costs: switch it off and see when the run would have stopped.
+r"""The cost of each factor of the bounds: the stopping time of a run without it.
 
-Such a run **certifies nothing**: with a factor missing, or with knowledge of the true model put in its place, the
-guarantee has no proof. Only its stopping time is kept, and how much its policy really loses.
+Such a run **certifies nothing**: without the factor, or with knowledge of the true model in its place, the guarantee has no
+proof. Only its stopping time and the true gap of its policy are recorded.
 
 For ``method="bernstein"``, with the symbols of :mod:`entropic_bpi.methods.bernstein`:
 
 - ``union``: one row instead of all, :math:`L=\log(3/\delta)`;
 - ``states``: :math:`\alpha(n)=L+\log(8e(n+1))`, without the factor :math:`S`;
 - ``horizon``: :math:`5+4H` becomes 5 (sharp: :math:`2H+3` becomes 3 and :math:`H/2+2` becomes 2);
-- ``recursion``: the terms in :math:`1/H`, which make bounds grow by up to :math:`e^3` (sharp: :math:`e^2`) on the way;
+- ``recursion``: the terms in :math:`1/H`, which make bounds larger by up to :math:`e^3` (sharp: :math:`e^2`) over all steps;
 - ``range``: the true span of :math:`Z^\star_{h+1}` over the possible successors in place of the range that is known.
 
 For ``method="kl"``:
 
 - ``union``: the radius with :math:`\log(1/\delta)` instead of :math:`\log(P/\delta)`;
-- ``mixture``: the radius without :math:`R_{mix}`, the price of all sample sizes and all directions at once.
+- ``mixture``: the radius without :math:`R_{mix}`, which makes it valid for all sample sizes and all directions at once.
 
 ``all`` is all of them together.
 """
@@ -45,7 +45,7 @@ FACTORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def without_factor(loop: Loop, mdp: FiniteMDP, without: str) -> None:
-    """Switch a factor of the loop's bounds off; from then on it certifies nothing."""
+    """Remove a factor from the bounds of a loop, which certifies nothing from then on."""
     assert loop.settings.replan != EVERY, "the compiled loop of replan='every' has the full bounds"
     known = FACTORS[check_choice("method", loop.settings.method, FACTORS)]
     check_choice("without", without, (*known, "all"))
@@ -70,7 +70,7 @@ def _without(method: Bernstein, mdp: FiniteMDP, factor: str) -> Tables:
 
 
 def _true_spans(method: Bernstein, mdp: FiniteMDP) -> np.ndarray:
-    """max - min of Z*_{h+1} over the true successors of each place, in the units of the method."""
+    """Compute max - min of Z*_{h+1} over the true successors of each step, state and action, in units of the method."""
     problem = method.problem
     spans = np.zeros_like(method.tables.span)
     values = solve(mdp, problem.beta).values

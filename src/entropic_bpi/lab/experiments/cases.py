@@ -1,4 +1,4 @@
-"""The models that the guarantee is validated on, and the cells of a study.
+"""The models of a validation, and the cells of a study.
 
 A *case* is a model with risk parameters, or levels of the entropic value at risk, and an accuracy. A *cell* is a case at
 one of them under one rule of :data:`~entropic_bpi.lab.experiments.spec.RULES`.
@@ -31,7 +31,7 @@ ALL = "all"
 DELTA = 0.1
 # The rules of cells of the entropic value at risk.
 EVAR_RULES = ("KL, successors known", "KL, both")
-# Unless given, ε is this share of what the worst policy loses, so that a wrong answer is possible in every cell.
+# Unless given, ε is this share of the loss of the worst policy, so that a wrong answer is possible in every cell.
 EPS_SHARE = 0.1
 _ROUNDING = 1e-9
 
@@ -49,7 +49,7 @@ class Case:
     betas : tuple of float
         Risk parameters; positive is risk-seeking.
     eps : float, optional
-        Accuracy, in the reward's own units; by default 0.1 of what the worst policy loses, to nine digits.
+        Accuracy, in the reward's own units; by default 0.1 of the loss of the worst policy, to nine digits.
     alphas : tuple of float
         Levels of the entropic value at risk, each under the rules ``EVAR_RULES``. The default of ``eps`` is then computed
         from the worst policy that always chooses the same action.

@@ -1,8 +1,8 @@
 """The engine that carries out runs: in this process, in local processes or on a Dask cluster.
 
-A run depends on its spec alone, so its numbers are the same wherever it is computed; only on another kind of processor the
-last digits may differ. When a worker process dies, the runs in progress are tried again one by one. If the process of a run
-dies once more, that run has failed, and the others go on.
+A run depends only on its spec, so its numbers are the same wherever it is computed, except for the last digits on another
+kind of processor. When a worker process dies, the runs in progress are tried again one by one. If the process of a run dies
+again, that run has failed, and the other runs continue.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCHEDULER_SECONDS = 10.0
 Result = TypeVar("Result")
 Finished = Generator[tuple[RunSpec, Result], None, None]
 Engine = Callable[[Sequence[RunSpec], int], Finished[Result]]
-"""Carries out runs and yields each with its result; the number counts the runs that were finished before."""
+"""A function that carries out runs and yields each with its result; its number counts the runs done before."""
 
 
 def new_engine(
@@ -92,19 +92,19 @@ def _on_cluster(
             tasks = {client.submit(on_worker, spec, pure=False): spec for spec in specs}
             for task in distributed.as_completed(tasks, loop=client.loop):
                 failure = task.exception()
-                if isinstance(failure, InvalidProblemError):  # no run raises: the worker lacks one of the imports
+                if isinstance(failure, InvalidProblemError):  # a run does not raise: an import failed in the worker
                     raise failure
                 yield tasks[task], task.result() if failure is None else failed(described(failure))
                 task.release()
     except (CancelledError, OSError) as error:
         raise EntropicBPIError(
-            f"the Dask scheduler at {scheduler} was lost; the runs that are done are kept: resume to do the rest"
+            f"the Dask scheduler at {scheduler} was lost; finished runs are stored: resume to do the rest"
         ) from error
 
 
 @contextmanager
 def _silent(name: str) -> Iterator[None]:
-    """Switch a logger off: its pages say what our error says in a line."""
+    """Switch off a logger, whose messages repeat our error at length."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL)

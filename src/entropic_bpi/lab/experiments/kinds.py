@@ -1,8 +1,8 @@
 """The kinds of runs. Each computes values for the columns of ``runs``, and arrays for ``curves``.
 
 ``identify`` and ``learner`` call the two functions of the library. ``validate`` is an identification whose plans are
-checked by an oracle. ``ablation`` is an identification with one factor of its bounds switched off: it shows what the factor
-costs and certifies nothing, so its bounds are not recorded.
+checked by an oracle. ``ablation`` is an identification without one factor of its bounds: it shows the cost of the
+factor and certifies nothing, so its bounds are not recorded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The oracle, which knows the true model: it checks the events and the claims of identifications."""
+"""The oracle knows the true model, and checks the events and the claims of identifications."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ def true_values(mdp: FiniteMDP, policy: np.ndarray, beta: float, alpha: float | 
 
 
 def holds(claim: Any, best: float, mine: Any) -> Any:
-    """Whether every part of a claim, or of one for each entry of ``mine``, is true: the value of its policy is ``mine``."""
+    """Return whether a claim holds if the value of its policy is ``mine``; for arrays, one result for each entry."""
     room = ROUNDING * (1 + abs(best))
     return (claim.lower <= mine + room) & (best <= claim.upper + room) & (best - mine <= claim.gap + room)
 
 
 class Oracle:
-    """Check the events at every plan of a loop that calls :meth:`watch`; ``failed`` has those that failed at some plan.
+    """Check the events at every plan of a loop that calls :meth:`watch`; ``failed`` has the events that failed.
 
     For an environment with random rewards, ``mdp`` is the model with the same values; see
     :class:`~entropic_bpi.lab.events.RewardEvent`.
     """
 
     def __init__(self, mdp: FiniteMDP, loop: Loop) -> None:
-        assert loop.settings.replan != EVERY, "after every episode, not every plan would be seen"
+        assert loop.settings.replan != EVERY, "with a plan after every episode, the oracle does not see all plans"
         self.mdp, self.loop = mdp, loop
         self.events = {name: EVENTS[name] for name in methods.find(loop.settings.method).events}
         if loop.state.problem.stationary:
-            self.events.pop("E_cnt", None)  # there is none for pooled counts
+            self.events.pop("E_cnt", None)  # not defined for pooled counts
         if isinstance(loop.state.problem.risk, EVaR):
-            self.events.pop("E_bet", None)  # which is about one β
+            self.events.pop("E_bet", None)  # defined for one β
         if loop.state.problem.random_rewards:
-            self.events.pop("E_bet", None)  # which is about known rewards
+            self.events.pop("E_bet", None)  # defined for known rewards
             self.events["E_rew"] = RewardEvent
         self.failed: set[str] = set()
         self._expected = np.zeros(loop.state.problem.n_rows)
@@ -96,7 +96,7 @@ class Oracle:
 class CellResults(NamedTuple):
     """The runs of one cell of a study; every array has one entry per run.
 
-    ``failed`` says for each event whether it failed at some plan. ``risk`` is β, or a level of the entropic value at risk
+    ``failed`` has for each event whether it failed at some plan. ``risk`` is β, or the level of the entropic value at risk
     as text.
     """
 

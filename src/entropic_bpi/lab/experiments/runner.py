@@ -1,6 +1,6 @@
-"""Sweeps: carry out runs and record each result as it is there.
+"""Sweeps: carry out runs and record each result when it is computed.
 
-A run that raises is recorded with its error; the others go on.
+A run that raises an error is recorded with it; the other runs continue.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def run(
     Parameters
     ----------
     specs : list of RunSpec
-        From :func:`grid`; lists may be added up.
+        Runs from :func:`grid`; lists can be concatenated.
     folder : path
         Folder for the results; they are recorded in ``results.duckdb``.
     workers : int, optional
         Number of local processes, by default one per core. 0 computes in this process. Scripts that use processes need
         the guard ``if __name__ == "__main__":``.
     scheduler : str, optional
-        Address of a Dask scheduler, such as ``tcp://host:8786``; its workers compute instead.
+        Address of a Dask scheduler, such as ``tcp://host:8786``; its workers compute instead of local processes.
     resume : bool
         Keep the runs that are recorded and carry out the rest; failed runs are tried again. Without it, a recorded run is
         an error.
@@ -53,7 +53,7 @@ def run(
     Returns
     -------
     Results
-        Those of all runs of the sweep.
+        The results of all runs of the sweep.
 
     Examples
     --------

@@ -87,6 +87,7 @@ class RunSpec:
     options : dict
         Keyword arguments of ``identify`` or ``run``.
     seed : int
+        Seed of the run.
     mdp : FiniteMDP
         The model. It travels with the spec, so that a worker needs no file.
     """
@@ -111,7 +112,7 @@ class RunSpec:
 
     @cached_property
     def as_json(self) -> str:
-        """Everything that the result depends on, in canonical form; the model by its content hash."""
+        """Everything that the result depends on, in canonical form, with the content hash of the model."""
         fields = {
             "instance": self.instance,
             "params": self.params,
@@ -151,7 +152,7 @@ def grid(
     beta : float or list
         Risk parameters; positive is risk-seeking.
     seeds : int or list of int
-        How many, counted from 0, or which ones.
+        The number of seeds, counted from 0, or a list of seeds.
     method, learner : str or list
         One of the two: methods of ``identify``, or learners of ``run``.
     horizon : int or list, optional
@@ -160,14 +161,15 @@ def grid(
         Further parameters of the instance, each one value or a list: ``params={"n_states": [5, 10], "n_actions": 2,
         "branching": 2, "seed": 0}`` for ``instance="garnet"``.
     folder : path
-        Where a relative path of a saved model starts.
-    options
+        Folder of relative paths of saved models.
+    **options
         Keyword arguments of ``identify`` (``eps`` 0.2 and ``delta`` 0.1 unless given, as in the paper) or of ``run``
         (``episodes`` is required; ``delta`` is 0.1 and ``scale`` 1 unless given).
 
     Returns
     -------
     list of RunSpec
+        The runs.
 
     Examples
     --------
@@ -202,7 +204,7 @@ def grid(
     params = params or {}
     lists = [*map(_axis, params.values()), *axes.values(), _axis(horizon), algorithms, betas, chosen_seeds]
     runs = math.prod(map(len, lists))
-    check_memory(f"a sweep of {runs} runs", 50 * runs)  # a spec takes some hundred bytes
+    check_memory(f"a sweep of {runs} runs", 50 * runs)  # a spec takes several hundred bytes
     models = [
         (dict(zip(params, values, strict=True)), steps)
         for steps in _axis(horizon)
@@ -247,7 +249,7 @@ _OPTION_CHECKS: dict[str, Any] = {
 }
 
 
-_OF_THE_INSTANCE = "; parameters of the instance belong into params"
+_OF_THE_INSTANCE = "; parameters of the instance belong in params"
 
 
 def _check_option(kind: str, algorithms: list[str], name: str, value: Any) -> Any:
@@ -264,7 +266,7 @@ def _check_option(kind: str, algorithms: list[str], name: str, value: Any) -> An
             methods.check_options(algorithm, {name: value})
         return value
     checked = _OPTION_CHECKS[name](name, value)
-    return value if name == "replan" else checked  # as it was typed: it is part of the run's id
+    return value if name == "replan" else checked  # as it was given: it is part of the run's id
 
 
 # -- models ----------------------------------------------------------------------------------------------------------
@@ -286,8 +288,8 @@ def _build(instance: str, horizon: int | None, params: dict[str, Any], folder: P
     try:
         return named_model(instance, {"horizon": horizon}, params, folder)
     except EntropicBPIError as error:
-        incomplete = "; it takes " in str(error)  # a list of parameters, in which the horizon may be too
-        hint = f"{_OF_THE_INSTANCE}, its horizon beside it" if incomplete else ""
+        incomplete = "; it takes " in str(error)  # a list of parameters, which may contain the horizon
+        hint = f"{_OF_THE_INSTANCE}, except its horizon" if incomplete else ""
         raise SweepError(f"{error}{hint}") from None
 
 

@@ -1,4 +1,4 @@
-"""Statistics over seeds. Capped runs are counted, so that they are never averaged unnoticed."""
+"""Statistics over seeds. The number of capped runs is part of each summary."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def confidence(samples: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarra
 def summary(values: Any, capped: Any = None) -> dict[str, Any]:
     """Compute the number of seeds, the mean with Student's t interval, the median and the number of capped runs.
 
-    A capped run counts with the number it was stopped at, so with ``capped`` above 0 the mean is only a lower bound; the
-    median is exact as long as fewer than half of the runs are capped.
+    A capped run counts with the number of episodes at which it was stopped. So with ``capped`` above 0 the mean is only a
+    lower bound; the median is exact as long as fewer than half of the runs are capped.
 
     Examples
     --------

@@ -1,11 +1,11 @@
 """The results of runs in one DuckDB file, which one process writes; a run is recorded as a whole or not at all.
 
-Tables: ``runs`` has a row per run, ``curves`` what it did over time, ``timings`` how long it took. The first two do not
+Tables: ``runs`` has a row per run, ``curves`` its history, ``timings`` its time. The first two do not
 depend on the order in which runs finished, so two complete sweeps on processors of one kind have equal tables; on another
 kind the last digits of computed numbers may differ. Runs are known by hashes of their settings, never of their results.
-The file appears under its name only when it is a valid store. Runs are written as they are recorded; quick runs share a
-transaction. If the process is killed, the file has every run that was written, and the runs that were not written took
-less than :data:`AT_RISK_SECONDS` together.
+The file gets its name only when it is a valid store. Runs are written when they are recorded; quick runs share a
+transaction. If the process is killed, the file has every run that was written; computing the recorded runs that were not
+written took less than :data:`AT_RISK_SECONDS` in total.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Store:
                 lock.enter_context(locked(self.path.parent))
             if not self.path.exists():
                 _create(self.path)
-            with _readable(self.path) as connection:  # a file that is not ours must not even be opened for writing
+            with _readable(self.path) as connection:  # another file must not even be opened for writing
                 _check_content(connection, self.path)
             with _translated("open", self.path):
                 self.connection = duckdb.connect(str(self.path))
@@ -129,11 +129,11 @@ class Store:
                 raise
 
     def finished(self) -> set[str]:
-        """Hashes of the runs that are recorded without an error."""
+        """Return the hashes of the runs that are recorded without an error."""
         return self._hashes("SELECT hash FROM runs WHERE error IS NULL")
 
     def known(self) -> set[str]:
-        """Hashes of all runs that are recorded."""
+        """Return the hashes of all runs that are recorded."""
         return self._known | set(self._waiting)
 
     def _hashes(self, query: str) -> set[str]:
@@ -149,7 +149,7 @@ class Store:
             self.save()
 
     def save(self) -> None:
-        """Write the runs that wait, in one transaction."""
+        """Write the recorded runs that are not written yet, in one transaction."""
         if not self._waiting:
             return
         hashes, runs = list(self._waiting), list(self._waiting.values())
@@ -169,7 +169,7 @@ class Store:
     def _insert(self, table: str, columns: dict[str, np.ndarray]) -> None:
         names = ", ".join(columns)
         self.connection.register("fresh", columns)
-        replacing = "" if table == "curves" else "OR REPLACE"  # those of a curve have no key
+        replacing = "" if table == "curves" else "OR REPLACE"  # rows of curves have no key
         self.connection.execute(f"INSERT {replacing} INTO {table} ({names}) SELECT {names} FROM fresh")
         self.connection.unregister("fresh")
 
@@ -198,7 +198,7 @@ def _columns(rows: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
 
 
 def _curves(runs: Iterable[tuple[RunSpec, Outcome]]) -> Iterator[dict[str, np.ndarray]]:
-    """The curves of all runs below each other, for each set of columns that curves have."""
+    """Yield the concatenated curves of the runs, for each set of columns that curves have."""
     alike: dict[tuple[str, ...], list[tuple[RunSpec, Outcome]]] = {}
     for spec, outcome in runs:
         if outcome.curve:
@@ -218,8 +218,7 @@ class Results:
     runs : dict of arrays
         A column of the table of runs by name; numbers that do not apply are NaN.
     curves : dict of arrays
-        ``run``, the row of the run in ``runs``, and ``episodes``, ``lower``, ``upper``, ``gap``, ``regret``: what it did
-        over time.
+        ``run``, the row of the run in ``runs``, and its history: ``episodes``, ``lower``, ``upper``, ``gap``, ``regret``.
     """
 
     runs: dict[str, np.ndarray]
@@ -227,7 +226,7 @@ class Results:
 
     @property
     def specs(self) -> list[dict[str, Any]]:
-        """The settings of each run."""
+        """The settings of each run, which are those of its spec."""
         return [json.loads(spec) for spec in self.runs["spec"]]
 
     def select(self, specs: Iterable[RunSpec]) -> Results:
@@ -267,6 +266,7 @@ def load(path: str | os.PathLike[str]) -> Results:
     Returns
     -------
     Results
+        The tables of runs and curves.
 
     Examples
     --------
@@ -332,7 +332,7 @@ def export(
 
 @contextmanager
 def _translated(doing: str, path: Path) -> Iterator[None]:
-    """Turn errors of DuckDB and of the system into a :class:`StoreError`; runs that were committed before are safe."""
+    """Raise errors of DuckDB and of the system as a :class:`StoreError`; committed runs remain stored."""
     try:
         yield
     except (duckdb.Error, OSError) as error:
@@ -374,7 +374,7 @@ def _create(path: Path) -> None:
         fresh = Path(elsewhere) / path.name
         with duckdb.connect(str(fresh)) as connection:
             connection.execute(_SCHEMA)
-            connection.execute("CHECKPOINT")  # closing does it too, but is silent about a full disk
+            connection.execute("CHECKPOINT")  # closing does so too, but reports no error if the disk is full
         write_atomically(path, lambda file: file.write(fresh.read_bytes()))
 
 

@@ -38,7 +38,9 @@ class Sweep:
     Attributes
     ----------
     runs : list of RunSpec
+        The runs of all blocks.
     imports : list of str
+        Names of modules.
     """
 
     runs: list[RunSpec]
@@ -56,6 +58,7 @@ def read_sweep(path: str | os.PathLike[str]) -> Sweep:
     Returns
     -------
     Sweep
+        The runs and the modules.
 
     Raises
     ------
@@ -95,7 +98,7 @@ def _read(content: dict[str, Any], folder: Path) -> Sweep:
     imports = content.get("imports", [])
     if not isinstance(imports, list) or not all(isinstance(name, str) for name in imports):
         raise SweepError("imports must be a list of module names")
-    import_modules(imports, folder)  # before the runs are checked: a learner's name may come from there
+    import_modules(imports, folder)  # before the runs are checked: they may register learners
     blocks = content.get("runs")
     if not isinstance(blocks, list) or not blocks or not all(isinstance(block, dict) for block in blocks):
         raise SweepError("a sweep needs at least one block [[runs]]")

@@ -1,9 +1,10 @@
-"""Measure the guarantee: how often its events fail, and how often a certificate is false.
+"""Measure how often the events of the guarantee fail, and how often a certificate is false.
 
 Each cell of a study (:mod:`entropic_bpi.lab.experiments.cases`) has many runs. An
 :class:`~entropic_bpi.lab.experiments.oracle.Oracle`, which knows the true model, checks every plan of each run. Proportions
-have the exact binomial interval of Clopper and Pearson. A proportion contradicts the theory if so many failures are too
-unlikely at the promised rate; the probability that any row of a correct study is called a contradiction is below 1 %.
+have the exact binomial interval of Clopper and Pearson. A proportion contradicts the theory if this many failures
+are too unlikely at the guaranteed rate; with a correct guarantee, the probability of any contradiction in a study is below
+1 %.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ if TYPE_CHECKING:
     from entropic_bpi.lab.experiments.store import Results
 
 NOT_OPTIMAL, FALSE_CLAIM, DISPROOF = "policy not ε-optimal", "certificate false", "certificate false on its event"
-# Runs per cell; the default cases make more than 2000 and more than 100 000 of them.
+# Runs per cell; the default cases have more than 2,000 and more than 100,000 runs in all.
 QUICK_RUNS, FULL_RUNS = 24, 1100
-# What the tables add to the name of a rule in cells of the entropic value at risk.
+# Suffix of the name of a rule in tables, for cells of the entropic value at risk.
 OF_EVAR = " (EVaR)"
 # Batches grow by this ratio. The fewer plans there are, the quicker a run is; the guarantee is the same for all ratios.
 REPLAN = 0.2
-# With the promise kept, the study reports a contradiction with at most this probability.
+# If the guarantee holds, the study reports a contradiction with at most this probability.
 FALSE_ALARM = 0.01
 _ROUNDING = 1e-9
 
@@ -60,10 +61,10 @@ class Validation:
     ----------
     rates : list of dict
         For each rule and claim, over all cases (``case`` is "all") and in each cell: ``failures`` out of ``runs``, the
-        ``rate``, its exact interval ``low`` to ``high``, what is ``promised``, and ``p_value``, the probability of so many
-        failures at the promised rate.
+        ``rate``, its exact interval ``low`` to ``high``, the rate ``promised`` by the guarantee, and ``p_value``,
+        the probability of at least as many failures at the promised rate.
     cells : list of dict
-        For each cell, how large certified and true gaps were and how many episodes it took.
+        For each cell, the sizes of certified and true gaps, and the number of episodes.
     text : str
         The outcome in words.
     """
@@ -88,7 +89,7 @@ class Validation:
 
     @property
     def contradictions(self) -> Table:
-        """Return the rates that are too high to be chance, given their number."""
+        """Return the rates that are too high to be chance, allowing for the number of rates."""
         return [row for row in self.rates if row["p_value"] < FALSE_ALARM / len(self.rates)]
 
     @property
@@ -115,15 +116,15 @@ def validate(
     folder : path
         Folder for the results; the runs are recorded in ``results.duckdb``.
     cases : list of Case, optional
-        The models; by default nine small ones of every kind, with β = 1 and β = -1.
+        The models; by default nine small models of different kinds, with β = 1 and β = -1.
     rules : list of str, optional
         Names in ``entropic_bpi.lab.experiments.spec.RULES``; by default all that apply to a model.
     quick : bool
         24 runs per cell instead of 1100.
     runs : int, optional
-        Another number of runs per cell.
+        Number of runs per cell, instead of these.
     delta : float
-        The probability of failure that is promised.
+        The guaranteed probability of failure.
     device : {"cpu", "gpu"}
         On a GPU every run is a thread; only cells of the KL method for one β can run there. Single runs are not recorded,
         and the event E_bet, which no rule uses, is not checked.
@@ -180,7 +181,7 @@ def _specs_of(cell: StudyCell, count: int, delta: float) -> list[RunSpec]:
 
 
 def _on_gpu(cells: Sequence[StudyCell], count: int, delta: float, progress: bool | None) -> Iterator[CellResults]:
-    """Run and check cells whose runs fit a GPU."""
+    """Carry out and check the runs of cells on a GPU."""
     from entropic_bpi.lab.gpu_study import study_cell
     from entropic_bpi.runs.progress import counting
 
@@ -221,7 +222,7 @@ def _found(results: Results, delta: float) -> Validation:
 
 
 def _cell_results(results: Results) -> Iterator[CellResults]:
-    """The runs of each cell."""
+    """Yield the runs of each cell."""
     runs = results.runs
     cells: dict[tuple[str, str, Any, float], list[int]] = {}
     for i, spec in enumerate(results.specs):
@@ -261,7 +262,7 @@ def _tables(results: Iterable[CellResults], delta: float, also: str) -> Validati
             where = {"rule": rule, "case": cell.case, "beta": cell.risk}
             rates += _rates(where, cell, delta)
             cells.append({**where, "eps": cell.eps[0], **_sizes(cell)})
-    return Validation(rates, cells, _tell(rates, cells, delta) + also)
+    return Validation(rates, cells, _describe(rates, cells, delta) + also)
 
 
 def _rates(where: dict[str, Any], cell: CellResults, delta: float) -> Table:
@@ -298,10 +299,10 @@ def _sizes(cell: CellResults) -> dict[str, Any]:
     }
 
 
-# -- what it says ----------------------------------------------------------------------------------------------------
+# -- the text and the figure ----------------------------------------------------------------------------------------
 
 
-def _tell(rates: Table, cells: Table, delta: float) -> str:
+def _describe(rates: Table, cells: Table, delta: float) -> str:
     totals = rows_where(rates, case=ALL)
     runs = sum(row["runs"] for row in cells)
     text = (
@@ -335,7 +336,7 @@ def _write(found: Validation, folder: Path) -> None:
 
 
 def draw(rates: Table, cells: Table) -> Any:
-    """Failure rates beside what is promised, true gaps beside certified ones, and episodes, by rule."""
+    """Draw failure rates beside the promised ones, true gaps beside certified ones, and episodes, by rule."""
     rules = list(dict.fromkeys(row["rule"] for row in cells))
     claims = list(dict.fromkeys(row["claim"] for row in rates))
     colours = [*COLOURS, "0.6"]  # as many as there are claims

@@ -1,4 +1,4 @@
-"""Processes that compute, and are gone when their parent is; a task that kills its process does not stop the others."""
+"""Worker processes that end with their parent; a task that kills its process does not stop the other tasks."""
 
 import multiprocessing
 import os
@@ -25,9 +25,9 @@ Result = TypeVar("Result")
 
 
 def import_modules(names: Any, folder: Path | None = None) -> None:
-    """Import modules by their names, as one that registers a learner; those in ``folder`` are found too.
+    """Import modules by their names, such as those that register learners, also from ``folder``.
 
-    The folder is searched last, and stays on the path, so that the processes of :func:`compute` find them as well.
+    The folder is searched last. It remains on the path, so that the processes of :func:`compute` find the modules too.
     """
     names = check_list("imports", names)
     if names and folder is not None and str(folder.resolve()) not in sys.path:
@@ -42,7 +42,7 @@ def import_modules(names: Any, folder: Path | None = None) -> None:
 
 
 def call_after_importing(names: Sequence[str], function: Callable[[Task], Result], task: Task) -> Result:
-    """Return ``function(task)`` in a worker, which may have started just now."""
+    """Import the modules in a worker, which may have just started, and return ``function(task)``."""
     import_modules(names)
     return function(task)
 
@@ -50,11 +50,11 @@ def call_after_importing(names: Sequence[str], function: Callable[[Task], Result
 def compute(
     function: Callable[[Task], Result], tasks: Sequence[Task], workers: int, *, died: Callable[[], Result]
 ) -> Generator[tuple[Task, Result], None, None]:
-    """Each task with its result, as they get done, by so many processes or, with 0, by this one.
+    """Yield each task with its result when it is computed, by ``workers`` processes or, with 0, by this process.
 
-    An error of ``function`` is raised here. When a process dies, the tasks in progress are tried again one by one; that of a
-    task whose process dies once more is the result of ``died``, which may raise. Close the generator to end the processes
-    early.
+    An error of ``function`` is raised here. When a process dies, the tasks in progress are tried again one by one. If the
+    process of a task dies again, its result is that of ``died``, which may raise an error. Close the generator to end the
+    processes early.
     """
     if not workers:
         for task in tasks:
@@ -83,7 +83,7 @@ def compute(
 
 @contextmanager
 def _processes(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield processes that end with the block, also in the middle of a task."""
+    """Yield processes that end with the block, even during a task."""
     context = multiprocessing.get_context("spawn")  # compiled code with threads does not survive a fork
     theirs, ours = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(workers, context, _begin, (theirs,))
@@ -92,7 +92,7 @@ def _processes(workers: int) -> Iterator[ProcessPoolExecutor]:
             pool.submit(os.getpid).result()
         except BrokenProcessPool:
             raise EntropicBPIError(
-                "worker processes do not start; if this is a script, does it have the guard `if __name__ == '__main__':`?"
+                "worker processes do not start; a script that uses them needs the guard `if __name__ == '__main__':`"
             ) from None
         yield pool
     finally:
@@ -109,11 +109,11 @@ def _begin(connection: Connection) -> None:
     threading.Thread(target=_end_with_parent, args=(connection,), daemon=True).start()
     import numba
 
-    numba.set_num_threads(1)  # the processes share the processors already
+    numba.set_num_threads(1)  # there are already as many processes as processors
 
 
 def _end_with_parent(connection: Connection) -> None:
-    """End, also in the middle of a task, when the parent hangs up or is gone; compiled code lets this thread run."""
+    """End the process, even during a task, when the parent closes the pipe or has ended; compiled code does not block."""
     with suppress(EOFError, OSError):
         connection.recv()
     os._exit(1)
@@ -125,6 +125,6 @@ def _attempt(function: Callable[[Any], Any], task: Any) -> Any:
     except Exception as error:
         try:
             pickle.loads(pickle.dumps(error))
-        except Exception:  # it cannot travel
+        except Exception:  # it cannot be pickled
             raise EntropicBPIError(f"{type(error).__name__}: {error}") from None
         raise

@@ -1,8 +1,8 @@
 """Learners that minimise regret and certify nothing: the published baselines.
 
-Each learner is written after its paper and tested run by run against a second, plain version of the same formulas. None
-was compared with code of its authors. ``run`` plays a learner and computes its exact regret, ``names`` lists the learners,
-``title`` gives the name that papers use, and ``register`` adds your own. The docstring of each module gives the
+Each learner follows its paper and is tested run by run against a second, plain implementation of the same formulas. None
+was compared with the code of its authors. ``run`` plays a learner and computes its exact regret, ``names`` lists the
+learners, ``title`` returns the name in papers, and ``register`` adds your own. The docstring of each module has the
 algorithms, the bonuses, the guarantees and the references.
 
 The published bonuses differ by orders of magnitude. With ``scale=1``, RSVI, RSQ and UCB-Advantage stay clipped for any

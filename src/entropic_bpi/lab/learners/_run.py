@@ -20,7 +20,7 @@ from entropic_bpi.tools.text import shown
 
 Learner = Callable[..., Play]
 
-# By name: how papers write it, and the module that has it.
+# For each name: the name in papers, and the module.
 _BUILT_IN = {
     "entropic_bpi": ("Entropic-BPI", "bernstein"),
     "rsvi": ("RSVI", "value_iteration"),
@@ -37,7 +37,7 @@ _BUILT_IN = {
 }
 _REGISTERED: dict[str, Learner] = {}
 
-# Between two calls of the compiled loop Python may notice Ctrl-C.
+# Ctrl-C is handled between two calls of the compiled loop.
 EPISODES_PER_CALL = 100_000
 
 
@@ -90,6 +90,7 @@ def names() -> list[str]:
     Returns
     -------
     list of str
+        Built-in names, then registered ones.
 
     Examples
     --------
@@ -111,7 +112,7 @@ def title(name: str) -> str:
     Returns
     -------
     str
-        For a learner of your own, the name under which it was registered.
+        The name in papers; for a registered learner, ``name``.
 
     Examples
     --------
@@ -130,8 +131,7 @@ def register(name: str, learner: Learner) -> None:
     name : str
         Name of the learner. Built-in names are refused.
     learner : callable
-        Function of a ``Game`` and its own parameters, which returns a function
-        ``play(first, last)``.
+        A function of a ``Game`` and the learner's own parameters that returns a function ``play(first, last)``.
 
     Examples
     --------
@@ -180,7 +180,7 @@ def run(
         outside [0, 1] are rescaled to it (and β with them), the regret is given in their own units. A start
         distribution becomes an artificial first step, so that the learner's horizon is H + 1.
     beta : float
-        Positive is risk-seeking, negative risk-averse.
+        Risk parameter: positive is risk-seeking, negative risk-averse.
     episodes : int
         Length K of the run; most learners use it in their bonus.
     delta : float
@@ -189,10 +189,10 @@ def run(
         Anything that ``numpy.random.default_rng`` takes. The same seed gives the same run,
         on another kind of processor up to the last digits and to ties between actions that these decide.
     scale : float
-        Multiplies the bonus or the radius of every learner alike; 1 is the published constant.
+        Factor of the bonus or the radius of the learner; 1 is the published constant.
     ties : {"random", "lowest"}
         ``"random"``: uniform among the maximisers, one draw per step, state and episode; ``"lowest"``: lowest index.
-        While bonuses are clipped all actions tie, so this decides short runs.
+        While bonuses are clipped, all actions are tied, so that this decides short runs.
     **params
         The learner's own parameters, for example ``c`` of ``rsvi2``.
 

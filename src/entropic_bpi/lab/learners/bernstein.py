@@ -9,8 +9,8 @@ In scores, with :math:`x^* = (L + \log 8e(n+1))/n`, :math:`x = (L + S\log 8e(n+1
 with :math:`d = \hat p(\overline q' - \underline q')/H` and :math:`e = \mathrm{linear}\,x + \mathrm{linear}^*x^*`. Only
 scores that can have changed are recomputed.
 
-The loop is apart from :mod:`entropic_bpi.methods.bernstein`, whose arithmetic is in Z, whose ties are drawn once per run,
-and which has no BPI-UCBVI and no ``scale``.
+The loop is separate from :mod:`entropic_bpi.methods.bernstein`, which computes in Z, draws its ties once per run, and has
+no BPI-UCBVI and no ``scale``.
 
 **Entropic-BPI as a regret learner: its exploration policy, without its stopping rule.**
 
@@ -30,14 +30,14 @@ Z° the optimistic table (the upper one for β > 0, the lower one for β < 0), t
    - \tfrac1H\hat p(\overline Z_{h+1}-\underline Z_{h+1})]\},
 
 clipped to the possible range :math:`[1, e^{\beta(H-h+1)}]` or :math:`[e^{\beta(H-h+1)}, 1]` (the exponent
-:math:`\beta(H-h-1)` that the paper prints there is a slip: optimism fails with it), and the policy greedy for the
+:math:`\beta(H-h-1)` that the paper prints there is an error: optimism fails with it), and the policy greedy for the
 optimistic table is played. ``eb.identify(method="bernstein")`` is the same plan with a certificate. It was designed to
-stop with that, not to minimise regret.
+stop with a certificate, not to minimise regret.
 
 References:
 
-"Tight sample complexity bounds for entropic best policy identification", which proves a number of episodes until it
-stops with an ε-optimal policy. No regret bound is claimed.
+"Tight sample complexity bounds for entropic best policy identification", which bounds the number of episodes until it stops
+with an ε-optimal policy. No regret bound is claimed.
 
 **BPI-UCBVI: the risk-neutral predecessor of Entropic-BPI, as a regret learner.**
 
@@ -78,7 +78,7 @@ from entropic_bpi.tools.checks import check_choice
 
 
 def entropic_bpi(game: Game, constants: str = "verified") -> Play:
-    """Entropic-BPI as a regret learner, for β ≠ 0 (its bonus has no limit as β decreases to 0)."""
+    """Return Entropic-BPI as a regret learner, for β ≠ 0 (its bonus has no limit as β decreases to 0)."""
     game.check_beta("entropic_bpi")
     check_choice("constants", constants, ("verified", "printed"))
     of_alpha, of_alpha_star = (5 + 4 * game.horizon, 0) if constants == "verified" else (5, 4 * game.horizon)
@@ -94,7 +94,7 @@ def entropic_bpi(game: Game, constants: str = "verified") -> Play:
 
 
 def _in_scores(game: Game, factor: float) -> np.ndarray:
-    """A term ``factor * range`` of the bonus, behind e^{βr} and in units of scores, ``(H, S, A)``."""
+    """Return a term ``factor * range`` of the bonus, times e^{βr} and in units of scores, ``(H, S, A)``."""
     if game.beta < 0:
         return factor * game.slope
     k = game.remaining[:, None, None]  # e^{βr} e^{β(k-1)} / (e^{βk} - 1), without overflow
@@ -102,7 +102,7 @@ def _in_scores(game: Game, factor: float) -> np.ndarray:
 
 
 def bpi_ucbvi(game: Game) -> Play:
-    """BPI-UCBVI (Ménard et al. 2021): plays for the expected return, at any β. Clips at H, as published."""
+    """Return BPI-UCBVI (Ménard et al. 2021), which maximises the expected return at any β and clips at H, as published."""
     h, k = game.horizon, game.remaining[:, None, None]
     base, slope = score_coefficients(game.rewards, 0.0)  # scores are values divided by the steps left
     linear = np.broadcast_to(14 * h**2 / k, game.rewards.shape)
@@ -115,7 +115,7 @@ def bpi_ucbvi(game: Game) -> Play:
 
 
 class BernsteinMemory(NamedTuple):
-    """The constants of a learner and what it has seen; arrays are indexed by row ``(h * S + s) * A + a``."""
+    """The constants and the counts of a learner; arrays are indexed by row ``(h * S + s) * A + a``."""
 
     base: np.ndarray  # (rows,)
     slope: np.ndarray  # (rows,)
@@ -142,7 +142,7 @@ def _value_iteration(
     linear_star: np.ndarray,
     top: np.ndarray,
 ) -> Play:
-    """The learner with these constants; ``linear`` and ``linear_star`` are ``(H, S, A)``, ``top`` is ``(H,)``."""
+    """Return the learner with these constants; ``linear`` and ``linear_star`` are ``(H, S, A)``, ``top`` is ``(H,)``."""
     game.greedy.score[:] = top[:, None, None]
     game.greedy.best[:-1] = top[:, None]
     known = BernsteinMemory(
@@ -198,7 +198,7 @@ def _learn(known: BernsteinMemory, row: int, entry: int) -> None:
 
 @inlined
 def _plan_row(model: Model, greedy: Greedy, known: BernsteinMemory, h: int, row: int) -> None:
-    """Both scores of one visited row."""
+    """Compute both scores of one visited row."""
     transitions, next_state = known.transitions, model.next_state
     high, low = greedy.best[h + 1], known.low_best[h + 1]
     begin, end, n = model.indptr[row], model.indptr[row + 1], known.visits[row]

@@ -32,7 +32,7 @@ _LARGEST_SCALE = 1e100
 GRID_POINTS = 2000
 
 Play = Callable[[int, int], None]
-"""Plays the episodes ``first`` to ``last - 1``; what a learner returns."""
+"""A function that plays the episodes ``first`` to ``last - 1``; a learner returns one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ def new_game(
     beta *= span
     rewards = (np.stack([mdp.step_rewards(h) for h in range(mdp.horizon)]) - low) / span
     artificial = not isinstance(mdp.start, int)
-    if artificial:  # one step in front: every action leads to the start distribution and pays nothing
+    if artificial:  # a first step: every action leads to the start distribution, with reward 0
         rewards = np.concatenate([np.zeros((1, *rewards.shape[1:])), rewards])
     try:
         rng = np.random.default_rng(seed)
@@ -226,7 +226,7 @@ def log_term(game: Game, factor: float = 1.0) -> float:
     return math.log(factor * game.n_pairs * game.episodes / game.delta)
 
 
-# -- the oracle: the only part of the learners that solves the true model, and nothing of it is shown to a learner ------
+# -- the oracle: the only part that solves the true model; a learner does not read it ----------------------------------
 
 
 def log_grid(episodes: int) -> np.ndarray:

@@ -1,13 +1,13 @@
-r"""The plug-in planner with a generative model: a reference line, not a competitor.
+r"""The plug-in planner with a generative model, for reference: it does not play episodes.
 
-One sample of the next state of *every* :math:`(h,s,a)` costs as much as :math:`SA` episodes of :math:`H` steps. After
+One sample of the next state of *every* :math:`(h,s,a)` counts as :math:`SA` episodes of :math:`H` steps. After
 t episodes' worth of samples, :math:`n = \lfloor t/(SA)\rfloor` per :math:`(h,s,a)`, the learner's policy is optimal
 for the empirical model,
 
 .. math:: \hat U_h(s,a) = e^{\beta r_h}\,\hat p_h \hat Z_{h+1}, \qquad \hat Z_h = \max_a \hat U_h\ (\beta>0)
    \text{ or } \min_a \hat U_h\ (\beta<0), \qquad \hat Z_{H+1} = 1,
 
-and the regret is that of playing it. Nothing has to be explored. With
+and the regret is that of playing this policy. No exploration is needed. With
 :math:`n \ge 2\log(4HSA/\delta)\,\big(\sum_{h=1}^{H}\tfrac{e^{|\beta|(H-h)}-1}{|\beta|}\big)^2/\varepsilon^2` samples
 the policy is ε-optimal with probability :math:`1-\delta`.
 
@@ -32,7 +32,7 @@ from entropic_bpi.tools.checks import check_integer
 
 
 class SampleMemory(NamedTuple):
-    """How long to sample, the known rewards and what was seen."""
+    """The limit of the samples, the known rewards and the counts."""
 
     limit: int
     base: np.ndarray  # (H, S, A)
@@ -41,12 +41,12 @@ class SampleMemory(NamedTuple):
 
 
 def generative(game: Game, *, samples: int | None = None) -> Play:
-    """Plug-in planning; there is no bonus, so ``scale`` changes nothing.
+    """Return the plug-in planner; it has no bonus, so ``scale`` has no effect.
 
     Parameters
     ----------
     samples
-        Stop sampling at this many per (h, s, a); by default sample for as long as the run lasts.
+        Largest number of samples per (h, s, a); by default, sampling does not stop.
     """
     limit = check_integer("samples", samples) if samples is not None else game.episodes
     known = SampleMemory(limit, game.base, game.slope, np.zeros(len(game.model.next_state), dtype=np.int64))

@@ -1,4 +1,4 @@
-r"""The parts that all compiled learners share: episodes, the greedy policy with its ties, and the oracle for the regret.
+r"""Common parts of the compiled learners: episodes, the greedy policy with its ties, and the oracle for the regret.
 
 **Scores.** Learners rank actions by a score that grows with the value for both signs of :math:`\beta`,
 
@@ -14,13 +14,13 @@ in which the exponential Bellman equation is affine and free of overflow for any
 Clipping :math:`e^{\beta Q}` at :math:`e^{\beta k_h}` is clipping the score at 1, whichever the sign.
 
 **Ties.** The policy of an episode breaks each tie by its own uniform draw, one per step, state and episode. The draw
-is a hash of (key of the run, episode, step, state) rather than the next number of a stream, so it has a value before
-anyone asks for it: the learner asks only where it goes, the oracle only where the policy can go, and both see the same
-policy. Drawing the whole policy in every episode would give the same law at many times the price.
+is a hash of (key of the run, episode, step, state) and not the next number of a stream. So it does not depend on the order
+of evaluation: the learner computes it only in visited states, the oracle only in reachable states, and both use the same
+policy. Drawing the whole policy in every episode has the same distribution and is much slower.
 
 **The oracle.** The value of the policy of every episode is exact. Actions at states that the policy cannot reach do
 not matter, so the oracle walks forward through the reachable states, stops there if no action differs from the last
-policy it evaluated, and evaluates backward over these states otherwise. It does not even walk when no set of
+policy it evaluated, and evaluates backward over these states otherwise. It does not walk if no set of
 maximisers changed and no tie was reachable.
 """
 
@@ -68,7 +68,7 @@ class Greedy(NamedTuple):
 class RegretOracle(NamedTuple):
     """Exact evaluation of the policy of each episode, and the regret so far."""
 
-    policy: np.ndarray  # (H, S) actions of the last evaluated policy where it can go
+    policy: np.ndarray  # (H, S) actions of the last evaluated policy in reachable states
     mark: np.ndarray  # (H + 1, S) last walk that reached the state
     reached: np.ndarray  # (H + 1, S) list of reached states
     n_reached: np.ndarray  # (H + 1,)
@@ -78,7 +78,7 @@ class RegretOracle(NamedTuple):
     optimum: float
     value: np.ndarray  # (1,) of the last evaluated policy
     tied: np.ndarray  # (1,) whether that policy reaches a tie
-    changes: np.ndarray  # (1,) episodes whose policy differs from the one before where it can go
+    changes: np.ndarray  # (1,) episodes whose policy differs from the one before in a reachable state
     grid: np.ndarray  # episodes at which the regret is recorded
     regret: np.ndarray  # same length
     cursor: np.ndarray  # (1,) next grid point
@@ -86,10 +86,10 @@ class RegretOracle(NamedTuple):
 
 
 class Path(NamedTuple):
-    """Where an episode went."""
+    """The trajectory of an episode."""
 
     row: np.ndarray  # (H,) rows visited
-    entry: np.ndarray  # (H,) and the entry of each that was drawn
+    entry: np.ndarray  # (H,) the entry of each row that was drawn
 
 
 class ReplanScratch(NamedTuple):
@@ -192,8 +192,8 @@ def play(
 ) -> None:
     """Add the regret of this episode's policy and play it.
 
-    To change scores along the path afterwards, in its order, is the same as changing them on the way: the score of a
-    step says nothing about later steps.
+    Updating the scores of the path afterwards, in its order, gives the same result as updating them during the episode,
+    because the score of a step does not influence later steps.
     """
     watch(model, greedy, oracle, episode)
     s = model.start
@@ -222,9 +222,9 @@ def rows_to_update(
 ) -> int:
     """List the rows of step ``h`` whose score can differ after an episode, each once; return how many.
 
-    A score is a function of the visits of its own row and of the best scores of the successors seen from it, so
-    these are the row visited and the rows from which a state with a moved best score was seen: the first ``n_moved``
-    of ``scratch.moved``. The answer is in ``scratch.rows``.
+    A score is a function of the visits of its row and of the best scores of the observed successors. So these are the
+    visited row and the rows with an observed successor whose best score moved: the first ``n_moved`` of ``scratch.moved``.
+    The list is in ``scratch.rows``.
     """
     rows, mark, moved = scratch.rows, scratch.mark, scratch.moved
     stamp = episode + 1
@@ -250,7 +250,7 @@ def rows_to_update(
 
 @compiled
 def walk(model: Model, greedy: Greedy, oracle: RegretOracle, episode: int) -> bool:
-    """Follow the episode's policy through every state it can reach; return whether it is a new policy there."""
+    """Find the states that the episode's policy can reach; return whether its actions there have changed."""
     differs = oracle.mark[0, model.start] == 0
     oracle.tied[0] = False
     stamp = episode + 1
@@ -283,7 +283,7 @@ def evaluate(model: Model, oracle: RegretOracle) -> float:
     """Compute the value of the policy just walked, over the states that it reaches.
 
     Both :math:`e^{βV}` and :math:`(e^{βV} - 1)/β` are carried: the first is accurate for large :math:`|β|V`, the
-    second for small, and neither ever subtracts.
+    second for small, and neither has a subtraction.
     """
     steps = len(model.reward)
     in_range = abs(model.beta) * steps <= LARGEST_EXPONENT

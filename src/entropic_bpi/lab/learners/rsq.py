@@ -8,13 +8,13 @@ At each step, after playing :math:`a` in :math:`s` and seeing :math:`s'`, with :
    \min\{e^{\beta(H-h+1)},\; w + \alpha_t b_t\} & \beta > 0 \\
    \max\{e^{\beta(H-h+1)},\; w - \alpha_t b_t\} & \beta < 0 \end{cases}
 
-from :math:`Q_h = H-h+1`. The two learners differ in the bonus alone:
+from :math:`Q_h = H-h+1`. The two learners differ only in the bonus:
 
 .. math:: \text{RSQ: } b_t = c\,|e^{\beta H} - 1| \sqrt{\tfrac{H \log(SAT/\delta)}{t}}, \qquad
           \text{RSQ2: } b_t = c\,|e^{\beta (H-h+1)} - 1| \sqrt{\tfrac{H \log(HSAK/\delta)}{t}}.
 
-The constant :math:`c` is unspecified in the papers; here 1. A Hoeffding proof in the style of Jin et al. (2018) would
-ask for about 2 (recalled).
+The constant :math:`c` is not specified in the papers; here it is 1. A Hoeffding proof as that of Jin et al. (2018) would
+need about 2 (recalled).
 
 References
 ----------
@@ -25,8 +25,8 @@ References
   risk-sensitive reinforcement learning", NeurIPS 2021. Regret
   :math:`\tilde O(\tfrac{e^{|\beta|H}-1}{|\beta|H}\sqrt{H^5SAK})` (recalled).
 
-Written after the papers' descriptions, not compared with their pseudocode line by line; what is checked is optimism and
-the limits.
+The implementation follows the descriptions in the papers and was not compared with their pseudocode line by line; tests
+check optimism and the limits.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from entropic_bpi.tools.checks import check_positive
 
 
 def rsq(game: Game, *, c: float = 1.0) -> Play:
-    """RSQ (Fei et al. 2020). With the literal constant it stays clipped, like RSVI: its play is decided by ties."""
+    """Return RSQ (Fei et al. 2020). With the published constant it stays clipped, as RSVI, and ties decide its actions."""
     k = game.remaining
     return _q_learning(game, c, range_ratio(game.beta, 0 * k + game.horizon, k))
 
 
 def rsq2(game: Game, *, c: float = 1.0) -> Play:
-    """RSQ2 (Fei et al. 2021), whose bonus shrinks with the steps left."""
+    """Return RSQ2 (Fei et al. 2021), whose bonus decreases with the number of steps left."""
     return _q_learning(game, c, np.ones(game.horizon))
 
 
@@ -63,7 +63,7 @@ def _q_learning(game: Game, c: float, ranges: np.ndarray) -> Play:
 
 
 class QMemory(NamedTuple):
-    """The bonus after one visit, the known rewards and the visits; arrays over rows where nothing else is said."""
+    """The bonus after one visit, the known rewards and the visits; arrays are over rows unless stated otherwise."""
 
     width: np.ndarray  # (H,)
     base: np.ndarray

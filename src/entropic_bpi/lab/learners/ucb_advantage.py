@@ -24,9 +24,9 @@ Algorithms 1 and 2 with the constants of its Appendix A (read, not recalled); an
 "Almost optimal model-free reinforcement learning via reference-advantage decomposition", NeurIPS 2020. Regret
 :math:`\tilde O(\tfrac{e^{|\beta|H}-1}{|\beta|}\sqrt{HSAT})`, and a problem-dependent bound.
 
-Variances are updated in Welford's form; the papers' :math:`\mathbb E z^2 - (\mathbb E z)^2` is the same number without
-the digits. The logarithm is :math:`\iota = \log(2/p)` with the p that makes the paper's Lemma 1 hold with probability
-:math:`1-\delta`; pass ``p`` to choose another.
+Variances are updated in Welford's form; the papers' :math:`\mathbb E z^2 - (\mathbb E z)^2` is the same number with
+fewer correct digits. The logarithm is :math:`\iota = \log(2/p)` with the p that makes the paper's Lemma 1 hold with
+probability :math:`1-\delta`; pass ``p`` to choose another.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ def ucb_advantage(
     reference: tuple[int, int] = (200, 2000),
     p: float | None = None,
 ) -> Play:
-    r"""UCB-Advantage (Hu and Leung 2023), for β ≠ 0.
+    r"""Return UCB-Advantage (Hu and Leung 2023), for β ≠ 0.
 
     Parameters
     ----------
     variant
-        ``"literal"`` is the paper's. ``"range"`` replaces R by the true range :math:`|e^{\beta(H-h)}-1|`, starts from
+        ``"literal"`` is that of the paper. ``"range"`` replaces R by the true range :math:`|e^{\beta(H-h)}-1|`, starts from
         :math:`H-h+1` for both signs and sets the reference after ``reference`` visits; its :math:`\bar b` stays
         rigorous.
     c4
         The paper's "sufficiently large" constant in :math:`N_0`; 1 by default.
     reference
-        Visits of a state at which its reference is set; ``variant="range"`` only.
+        Numbers of visits of a state at which its reference is set, for ``variant="range"``.
     p
         Failure probability of one event, :math:`\iota = \log(2/p)`.
 
@@ -112,7 +112,7 @@ def ucb_advantage(
 
 
 class StageMemory(NamedTuple):
-    """The constants of the learner and what it has seen."""
+    """The constants and the statistics of the learner."""
 
     iota: float
     scale: float
@@ -129,14 +129,14 @@ class StageMemory(NamedTuple):
 
 
 def _log_of_guarantee(game: Game) -> float:
-    """``log(2 / p)`` with ``p = δ / (2(e^{2|β|H} T³ + 3) + T)``, in logarithms."""
+    """Compute ``log(2 / p)`` with ``p = δ / (2(e^{2|β|H} T³ + 3) + T)``, in logarithms."""
     log_t = math.log(game.episodes * game.horizon)
     parts = np.logaddexp(math.log(2) + 2 * abs(game.beta) * game.horizon + 3 * log_t, np.logaddexp(math.log(6), log_t))
     return float(math.log(2) - math.log(game.delta) + parts)
 
 
 def _reference_times(game: Game, c4: float, iota: float) -> np.ndarray:
-    """The two visit counts at which a reference is set, as printed; infinite where out of reach of doubles."""
+    """Return the two visit counts at which a reference is set, as printed; very large ones are capped."""
     h, beta = game.horizon, game.beta
     pairs = game.n_states * game.n_actions
     if beta > 0:
@@ -172,7 +172,7 @@ def _play(
 
 @compiled
 def _accumulate(sums: np.ndarray, visits: np.ndarray, seen: float, expected: float) -> None:
-    """Means and sums of squared deviations, by Welford's update."""
+    """Update means and sums of squared deviations by Welford's method."""
     visits[0] += 1
     visits[1] += 1
     off = expected - sums[REF_MEAN]
@@ -187,7 +187,7 @@ def _accumulate(sums: np.ndarray, visits: np.ndarray, seen: float, expected: flo
 
 @compiled
 def _stage_bound(known: StageMemory, h: int, sums: np.ndarray, visits: np.ndarray) -> float:
-    """The least of the upper bounds on the mean of the next table entries."""
+    """Return the smallest upper bound on the mean of the next table entries."""
     scale, reach, ceiling = known.scale, known.ranges[h], known.ceiling[h]
     n, m = known.iota / visits[0], known.iota / visits[1]
     bonus = 2.0 * math.sqrt(max(sums[REF_SPREAD], 0.0) / visits[0] * n)

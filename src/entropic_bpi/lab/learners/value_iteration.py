@@ -12,8 +12,8 @@ of four rules for optimism:
 where :math:`\bar q(s') = \max_a q_{h+1}(s',a)` and :math:`w = \mathrm{step\_width}_h \sqrt{\mathrm{log}/n}`,
 for ``KL`` :math:`w = \mathrm{step\_width}_h\,(\mathrm{log} + R_{mix})/n`.
 
-A sweep recomputes only the scores that can have changed (see ``rows_to_update``), each from scratch by the formula
-above, so the result is bit for bit that of the full sweep; ``lazy=False`` computes the full sweep.
+A sweep recomputes only the scores that can have changed (see ``rows_to_update``), each by the whole formula above, so the
+result equals that of the full sweep bit for bit; ``lazy=False`` computes the full sweep.
 
 **RSVI and RSVI2: value iteration on the exponential Bellman equation.**
 
@@ -25,16 +25,16 @@ After every episode, for :math:`h = H, \dots, 1` and every visited :math:`(s,a)`
    \max\{e^{\beta(H-h+1)},\; w - b_h(n)\} & \beta < 0 \end{cases}
    \qquad V_h(s) = \max_a Q_h(s,a),
 
-:math:`Q_h = H-h+1` where :math:`n = 0`, and the next episode plays the greedy policy. The two learners differ in the
-bonus alone:
+:math:`Q_h = H-h+1` where :math:`n = 0`, and the next episode plays the greedy policy. The two learners differ only
+in the bonus:
 
 .. math:: \text{RSVI: } b = c\,|e^{\beta H} - 1| \sqrt{\tfrac{S \log(2SAT/\delta)}{n}}, \qquad
           \text{RSVI2: } b_h = c\,|e^{\beta (H-h+1)} - 1| \sqrt{\tfrac{S \log(HSAK/\delta)}{n}},
 
-with :math:`K` episodes and :math:`T = KH`. The constant :math:`c` is unspecified in the papers; here 1, and any
+with :math:`K` episodes and :math:`T = KH`. The constant :math:`c` is not specified in the papers; here it is 1, and any
 :math:`c \ge 1/\sqrt2` gives optimism with probability :math:`1-\delta` (Weissman's inequality).
 
-At :math:`\beta = 0`, where the papers are silent, the limit is run: the same loop on values, with bonus
+At :math:`\beta = 0`, which the papers do not treat, the limit is used: the same loop on values, with bonus
 :math:`c H\sqrt{\cdot}` or :math:`c (H-h+1)\sqrt{\cdot}`.
 
 References:
@@ -46,8 +46,8 @@ References:
   risk-sensitive reinforcement learning", NeurIPS 2021. Regret
   :math:`\tilde O(\tfrac{e^{|\beta|H}-1}{|\beta|H}\sqrt{H^4S^2AK})`.
 
-Written after the papers' descriptions, not compared with their pseudocode line by line; what is checked is optimism and
-the limits.
+The implementation follows the descriptions in the papers and was not compared with their pseudocode line by line; tests
+check optimism and the limits.
 
 **RODI: optimism then projection (OTP), or projection then optimism (PTO).**
 
@@ -63,7 +63,7 @@ projection preserves the entropic risk. With :math:`c_h = \sqrt{2S\iota/n}`, :ma
 
 for both signs of β, because the entropic risk respects stochastic dominance; :math:`q_h = 1` where :math:`n = 0`.
 On the exponential scale PTO is RSVI2 with :math:`c = \sqrt2`, and OTP is RSVI2 with the tighter bonus range
-:math:`e^{\beta r}|e^{\beta(H-h)}-1|`. Both are optimistic with room to spare: half the :math:`c_h` would do.
+:math:`e^{\beta r}|e^{\beta(H-h)}-1|`. Half of :math:`c_h` would suffice for optimism of both.
 
 References:
 
@@ -96,14 +96,14 @@ not read; the radius is Weissman's, so optimism holds with probability :math:`1-
 opt being max for β > 0 and min for β < 0, then :math:`Z_h = \max_a U_h` or :math:`\min_a U_h`; the greedy policy is
 played. :math:`R_{mix}` is the exact mixture radius of :mod:`entropic_bpi.methods.kl.rates`, valid for all sample sizes at
 once, and :math:`P` the number of (h, s, a) whose transition matters. Every state is a possible successor, as in
-``eb.identify(method="kl", successors=None)``, whose optimistic plan this is; the candidate, the certificate and the
-challenger policy are left out. There is no constant to choose.
+``eb.identify(method="kl", successors=None)``, whose optimistic plan this is, without the candidate, the certificate and
+the challenger policy. There is no constant to choose.
 
 No regret bound is proved for it. The event holds with probability :math:`1-\delta`, so it is optimistic.
 
-This is a second implementation of the optimistic half of :mod:`entropic_bpi.methods.kl.method`. That one recomputes every
-row and all certificates in each plan, in Z, and draws its ties once per run; a plan after every episode takes about 20
-times as long. A learner's scores are values relative to what is left, and each episode draws its ties anew.
+This is a second implementation of the optimistic half of :mod:`entropic_bpi.methods.kl.method`, which recomputes every row
+and all certificates in each plan, in Z, and draws its ties once per run; with a plan after every episode it takes about 20
+times as long. The scores of a learner are relative to the steps left, and its ties are drawn in each episode.
 """
 
 from __future__ import annotations
@@ -129,18 +129,18 @@ BONUS, TIGHT, BALL, KL = 0, 1, 2, 3
 
 
 def rsvi(game: Game, *, c: float = 1.0) -> Play:
-    r"""RSVI (Fei et al. 2020), whose bonus has the range :math:`|e^{\beta H}-1|` at every step.
+    r"""Return RSVI (Fei et al. 2020), whose bonus has the range :math:`|e^{\beta H}-1|` at every step.
 
     Un-clipping at step h takes more than :math:`c^2 S \log(\cdot)\, e^{2\beta(h-1)}` visits for β > 0 (7e20 at β = 4,
-    h = 7) and about :math:`c^2 S \log(\cdot)\, e^{2|\beta|V}` for β < 0. So with the literal constant it stays clipped
-    for any practical number of episodes, and its play is decided by ties. That is the algorithm.
+    h = 7) and about :math:`c^2 S \log(\cdot)\, e^{2|\beta|V}` for β < 0. So with the published constant it stays
+    clipped for any practical number of episodes, and ties decide its actions. This is so in the published algorithm.
     """
     k = game.remaining
     return _with_bonus(game, c, range_ratio(game.beta, 0 * k + game.horizon, k), log_term(game, 2.0))
 
 
 def rsvi2(game: Game, *, c: float = 1.0) -> Play:
-    r"""RSVI2 (Fei et al. 2021), whose bonus shrinks with the steps left.
+    r"""Return RSVI2 (Fei et al. 2021), whose bonus decreases with the number of steps left.
 
     For β > 0 it un-clips after about :math:`c^2 S \log(\cdot)` visits; the bonus is informative after about
     :math:`c^2 S \log(\cdot)\, e^{2\beta(H-h+1-V^*)}`, for β < 0 after :math:`c^2 S \log(\cdot)\, e^{2|\beta|V^*}`.
@@ -149,18 +149,18 @@ def rsvi2(game: Game, *, c: float = 1.0) -> Play:
 
 
 def _with_bonus(game: Game, c: float, ranges: np.ndarray, log: float) -> Play:
-    """``ranges`` are those of the bonus in units of the range of the score, ``|e^{βk} - 1|``."""
+    """Return a learner with a bonus; ``ranges`` are in units of the range of the score, ``|e^{βk} - 1|``."""
     width = check_positive("c", c) * math.sqrt(game.n_states) * ranges
     return value_iteration(game, BONUS, width, log)
 
 
 def rodi_otp(game: Game) -> Play:
-    """RODI-OTP (Liang and Luo 2024): optimism on the mixture of next laws, then projection. No free constant."""
+    """Return RODI-OTP (Liang and Luo 2024): optimism on the mixture of next laws, then projection; no free constant."""
     return _with_mass(game, TIGHT)
 
 
 def rodi_pto(game: Game) -> Play:
-    """RODI-PTO (Liang and Luo 2024): projection, then optimism on the two-atom law. No free constant."""
+    """Return RODI-PTO (Liang and Luo 2024): projection, then optimism on the two-atom law; no free constant."""
     return _with_mass(game, BONUS)
 
 
@@ -170,13 +170,13 @@ def _with_mass(game: Game, rule: int) -> Play:
 
 
 def rovi(game: Game) -> Play:
-    """ROVI (Liang and Luo 2024). No free constant; ``scale`` multiplies the radius of the ball."""
+    """Return ROVI (Liang and Luo 2024), without a free constant; ``scale`` multiplies the radius of the ball."""
     half_radius = np.full(game.horizon, math.sqrt(game.n_states / 2))
     return value_iteration(game, BALL, half_radius, log_term(game))
 
 
 def kl_bpi(game: Game) -> Play:
-    """Optimistic planning over exact KL balls; ``scale`` multiplies their radius."""
+    """Return KL-BPI, optimistic planning over exact KL balls; ``scale`` multiplies their radius."""
     # One state at the first step, all of them later; what follows the last step does not depend on the next state.
     pairs = game.n_actions * max(1 + (game.horizon - 2) * game.n_states, 1)
     return value_iteration(game, KL, np.ones(game.horizon), math.log(pairs / game.delta))
@@ -186,10 +186,10 @@ def kl_bpi(game: Game) -> Play:
 
 
 class SweepMemory(NamedTuple):
-    """The rule of a learner and what it has seen; arrays are indexed by row ``(h * S + s) * A + a``.
+    """The rule and the counts of a learner; arrays are indexed by row ``(h * S + s) * A + a``.
 
-    ``transitions`` are aligned with the entries of the model's rows. That is a place to store counts, nothing more: an
-    entry that was never sampled holds 0 and enters no formula.
+    ``transitions`` are aligned with the entries of the model's rows, which serves only to store counts: an entry that was
+    never sampled is 0 and is not used in any formula.
     """
 
     rule: int
@@ -206,7 +206,7 @@ class SweepMemory(NamedTuple):
 
 
 def value_iteration(game: Game, rule: int, step_width: np.ndarray, log_term: float, *, lazy: bool = True) -> Play:
-    """The learner with this rule and these widths ``(H,)``, which the game's scale multiplies."""
+    """Return the learner with this rule and these widths ``(H,)``, which the scale of the game multiplies."""
     known = SweepMemory(
         rule=rule,
         lazy=lazy,
@@ -266,7 +266,7 @@ def _all_rows(h: int, rows: np.ndarray) -> int:
 
 @inlined
 def _update_peak(greedy: Greedy, known: SweepMemory, h: int) -> bool:
-    """A ball reaches for the best of all states, so every row of the step before depends on it."""
+    """Update the best score over all states, on which every ball of the step before depends; return if it moved."""
     highest = greedy.best[h, 0]
     for s in range(1, greedy.best.shape[1]):
         highest = max(highest, greedy.best[h, s])
@@ -286,7 +286,7 @@ def _plan_step(model: Model, greedy: Greedy, known: SweepMemory, h: int, n_rows:
     n_moved = 0
     for i in range(n_rows):
         s = model.state_of_row[scratch.rows[i]]
-        if kernels.refresh(greedy, h, s):  # a second refresh of the same state finds nothing moved
+        if kernels.refresh(greedy, h, s):  # a second refresh of the same state returns False
             scratch.moved[n_moved] = s
             n_moved += 1
     return n_moved
@@ -303,7 +303,7 @@ def _optimistic_score(model: Model, known: SweepMemory, row: int, best: np.ndarr
         return base + slope * _ball_mean(model, known, row, best, peak)
     if visits == 0:
         return 1.0
-    mean = 0.0  # a sum of counts first: when every successor is at 1 the mean is exactly 1
+    mean = 0.0  # counts are summed first, so that the mean is exactly 1 if all scores are
     transitions, next_state = known.transitions, model.next_state
     for j in range(model.indptr[row], model.indptr[row + 1]):
         mean += transitions[j] * best[next_state[j]]
@@ -315,10 +315,10 @@ def _optimistic_score(model: Model, known: SweepMemory, row: int, best: np.ndarr
 
 @inlined
 def _ball_mean(model: Model, known: SweepMemory, row: int, best: np.ndarray, peak: float) -> float:
-    """Largest mean of ``best`` when mass ``width`` may go from anywhere to the state with the ``peak``.
+    """Compute the largest mean of ``best`` if mass ``width`` can move from any states to the one with the ``peak``.
 
-    The mass leaves the worst states first, so what stays is filled from the best. Counting what is lost against the
-    peak, rather than the mean, makes a row whose successors are all at the peak tie exactly with an unvisited one.
+    The mass is taken from the worst states first, so the remaining mass is on the best ones. Summing losses against the
+    peak, and not the mean, makes a row whose successors all have the peak tie exactly with an unvisited row.
     """
     order, shares = known.scratch.order, known.scratch.shares
     seen = 0
@@ -343,7 +343,7 @@ def _ball_mean(model: Model, known: SweepMemory, row: int, best: np.ndarray, pea
 
 @compiled
 def _kl_mean(model: Model, known: SweepMemory, row: int, best: np.ndarray, peak: float) -> float:
-    """Largest mean of ``best`` over the KL ball, in which any state is possible: ``peak`` stands for those unseen."""
+    """Compute the largest mean of ``best`` over the KL ball of all states; ``peak`` stands for the unseen ones."""
     scratch, seen = known.scratch, 0
     for j in range(model.indptr[row], model.indptr[row + 1]):
         if known.transitions[j] > 0:

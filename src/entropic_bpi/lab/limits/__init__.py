@@ -1,1 +1,1 @@
-"""What no algorithm can beat on one given model; the public names are those of :mod:`entropic_bpi.theory`."""
+"""Bounds on the number of episodes; the public names are those of :mod:`entropic_bpi.theory`."""

@@ -1,4 +1,4 @@
-"""Small dense models, and kernels in which an action that loses is better than the others; see :mod:`.characteristic`."""
+"""Small dense models, and kernels in which another action is the best one; see :mod:`.characteristic`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.model.mdp import FiniteMDP
 
 MAX_ENTRIES = 200_000
-# Actions this much worse than ε still count as ε-optimal: more policies are right, the bound is smaller.
+# Actions that lose this much more than ε count as ε-optimal, which makes the bound smaller.
 LOSS_SLACK = 1e-9
 _LARGEST_GAIN = 40.0
-# How strongly rows are pulled towards an alternative, and how often what is found is refined.
+# The smallest strength of a step towards an alternative, its growth and maximum, and the number of refinements.
 _WEAKEST_PULL, _PULL_GROWTH, _STRONGEST_PULL, _REFINEMENTS = 1e-2, 4.0, 1e7, 3
 
 
 class Target(NamedTuple):
-    """Make ``action`` at ``place`` better than all of ``others`` by more than ε."""
+    """A target of an alternative: ``action`` at ``place`` is better than all of ``others`` by more than ε."""
 
     place: tuple[int, int]
     action: int
@@ -51,7 +51,7 @@ class DenseModel:
             kernel[h].reshape(-1, shape[3])[entries] = rows.probabilities
             if rows.rewards is not None:
                 rewards[h].reshape(-1, shape[3])[entries] = rows.rewards
-        if mdp.rewards is not None:  # declared for impossible successors as well
+        if mdp.rewards is not None:  # rewards are declared for impossible successors too
             rewards[:] = mdp.rewards if mdp.next_state_rewards else mdp.rewards[..., None]
         return cls(kernel, rewards, mdp.start_distribution, beta)
 
@@ -60,7 +60,7 @@ class DenseModel:
         return self.kernel.shape[:3]
 
     def risk(self, probabilities: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
-        """(1/β) log Σ p e^{βx} along the last axis."""
+        """Compute (1/β) log Σ p e^{βx} along the last axis."""
         if self.beta == 0:
             return np.asarray((probabilities * outcomes).sum(axis=-1))
         exponents = np.where(probabilities > 0, self.beta * outcomes, -np.inf)
@@ -69,12 +69,12 @@ class DenseModel:
         return np.asarray((top[..., 0] + np.log1p(total)) / self.beta)
 
     def q_values(self, h: int, values: np.ndarray) -> np.ndarray:
-        """The backup ``(..., S, A)`` of ``values`` ``(..., S)`` at step ``h``."""
+        """Compute the backup ``(..., S, A)`` of ``values`` ``(..., S)`` at step ``h``."""
         return self.risk(self.kernel[h], self.rewards[h] + values[..., None, None, :])
 
     @cached_property
     def optimum(self) -> tuple[np.ndarray, np.ndarray]:
-        """Optimal ``values`` ``(H + 1, S)`` and ``q`` ``(H, S, A)``."""
+        """The optimal ``values`` ``(H + 1, S)`` and ``q`` ``(H, S, A)``."""
         values, q = np.zeros((self.shape[0] + 1, self.shape[1])), np.empty(self.shape)
         for h in reversed(range(self.shape[0])):
             q[h] = self.q_values(h, values[h + 1])
@@ -86,7 +86,7 @@ class DenseModel:
         return LOSS_SLACK * (1 + float(np.abs(self.optimum[0][0]).max()))
 
     def losses(self, h: int, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """What the best policy that plays ``actions[i]`` in ``states[i]`` at step ``h`` loses against the optimum."""
+        """Return the loss of the best policy that plays ``actions[i]`` in ``states[i]`` at step ``h``."""
         values, q = self.optimum
         forced = np.repeat(values[h][None], len(states), axis=0)
         forced[np.arange(len(states)), states] = q[h, states, actions]
@@ -95,16 +95,16 @@ class DenseModel:
         return np.asarray(self.risk(self.start, values[0]) - self.risk(self.start, forced))
 
     def decisions(self, eps: float) -> np.ndarray:
-        """The mask ``(H, S, A)`` of actions whose best completion loses at most ε: D(h, s)."""
+        """Return the mask ``(H, S, A)`` of actions whose best completion loses at most ε: D(h, s)."""
         horizon, states, actions = self.shape
         s, a = np.divmod(np.arange(states * actions), actions)
         losses = np.stack([self.losses(h, s, a) for h in range(horizon)])
         return losses.reshape(self.shape) <= eps + self.slack
 
     def best_policy(self, place: tuple[int, int], actions: list[int], detour: float = LOSS_SLACK) -> np.ndarray:
-        """An optimal policy among those that play one of ``actions`` at ``place``.
+        """Return an optimal policy among those that play one of ``actions`` at ``place``.
 
-        Of the choices on the way that are at most ``detour`` worse than the best it takes those that lead there.
+        Among earlier actions that are at most ``detour`` worse than the best, it plays the most likely to reach ``place``.
         """
         (h, s), (values, q) = place, self.optimum
         policy = q.argmax(axis=2)
@@ -121,7 +121,7 @@ class DenseModel:
         return np.asarray(policy)
 
     def gradient(self, policy: np.ndarray) -> np.ndarray:
-        """Derivative ``(H, S, A, S)`` of the policy's value in its transition probabilities, centred in every row."""
+        """Return the derivative ``(H, S, A, S)`` of the policy's value in its transition probabilities, centred by row."""
         horizon, states, _ = self.shape
         every = np.arange(states)
         values, surplus = np.zeros((horizon + 1, states)), np.zeros((horizon, states, states))
@@ -131,7 +131,7 @@ class DenseModel:
             surplus[h] = outcomes - values[h][:, None]
         gains = np.clip(self.beta * surplus, -_LARGEST_GAIN, _LARGEST_GAIN)
         slopes = np.expm1(gains) / self.beta if self.beta else surplus
-        # Where no episode starts the exponential may overflow.
+        # The exponential could overflow in states where no episode starts.
         exponents = np.where(self.start > 0, self.beta * (values[0] - self.risk(self.start, values[0])), -np.inf)
         twisted = self.start * np.exp(exponents)
         result = np.zeros_like(self.kernel)
@@ -142,7 +142,7 @@ class DenseModel:
 
 
 def _tilt(rows: np.ndarray, slopes: np.ndarray, anywhere: bool) -> np.ndarray:
-    """Rows p' that minimise KL(p, p') - slope·p': p' = p/(ν - slope), the rest on the steepest state."""
+    """Return rows p' that minimise KL(p, p') - slope·p': p' = p/(ν - slope), the rest on the state of largest slope."""
     possible = rows > 0
     nu = np.where(possible, slopes + rows, -np.inf).max(axis=1)
     for _ in range(60):  # Newton from the left of the root of a convex decreasing function
@@ -165,13 +165,14 @@ def row_divergence(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 class AlternativeKernels:
-    """Finds kernels that meet a target and are close to the model's.
+    """Find kernels that meet a target and are close to the model's.
 
     Parameters
     ----------
     model : DenseModel
+        The model.
     eps : float
-        The others of a target must lose more than this.
+        Accuracy: the other actions of a target must lose more than this.
     anywhere : bool
         Whether rows may lead to states to which the model's do not.
     pooled : bool
@@ -183,10 +184,10 @@ class AlternativeKernels:
         self.decisions = model.decisions(eps)
 
     def leading_to(self, target: Target, weights: np.ndarray, *, first: bool) -> list[np.ndarray]:
-        """Kernels that meet a target, with ``weights`` of the rows' divergences.
+        """Return kernels that meet a target; ``weights`` are those of the divergences of rows.
 
-        The target's own row or one of its others' moved alone, the rows of its policy, and those of its rival as well; at
-        ``first`` all of them, later the two that are cheapest.
+        The changed rows are that of the target or of one of the other actions alone, those of its policy, or those of its
+        policy and its rival. If ``first``, all these kernels are returned, otherwise the two of least cost.
         """
         ways: list[tuple[bool, np.ndarray | None]] = [(False, None), (True, None)]
         for action in reversed((target.action, *target.others)):
@@ -204,9 +205,10 @@ class AlternativeKernels:
         return candidates if first else sorted(candidates, key=lambda kernel: self._cost(kernel, weights))[:2]
 
     def restricted_loss(self, model: DenseModel) -> float:
-        """What the best policy loses in another model that does what an ε-optimal one of this model must do.
+        """Return the loss in another model of the best policy that satisfies what ε-optimality in this model requires.
 
-        It plays actions of D wherever it can be in this model. After a step that is impossible here it may do anything.
+        It plays actions of D in states that it can reach in this model. After a step that is impossible here, it may play
+        any action.
         """
         values, _ = model.optimum
         best = values[-1]
@@ -217,7 +219,7 @@ class AlternativeKernels:
         return float(model.risk(model.start, values[0]) - model.risk(model.start, best))
 
     def _detours(self, target: Target) -> list[float]:
-        """Go to the target's place only if it costs nothing, or at any cost, where that makes a difference."""
+        """Return the allowed losses on the way to the target: none, and any if this changes the policy."""
         detours = (LOSS_SLACK, np.inf)
         cautious, bold = (self.model.best_policy(target.place, [target.action], detour) for detour in detours)
         return list(detours if (cautious != bold).any() else detours[:1])
@@ -228,7 +230,7 @@ class AlternativeKernels:
     def _refined(
         self, kernel: np.ndarray, target: Target, weights: np.ndarray, detour: float, rival: bool
     ) -> np.ndarray:
-        """Take the gradient at what was found and move again, as long as that makes it cheaper."""
+        """Move again along the gradient at the kernel that was found, while this reduces the cost."""
         for _ in range(_REFINEMENTS):
             moved = self._move(target, self.model_of(kernel), weights, detour, rival)
             if moved is None or self._cost(kernel, weights) <= self._cost(moved, weights):
@@ -242,7 +244,7 @@ class AlternativeKernels:
     def _move(
         self, target: Target, at: DenseModel, weights: np.ndarray, detour: float, rival: bool, only: Any = None
     ) -> np.ndarray | None:
-        """Move rows along the gradient taken at the model ``at`` until the target is met; None if it cannot be."""
+        """Move rows along the gradient at the model ``at`` until the target is met; return None if it cannot be."""
         steep = self._steepness(target, at, weights, detour, rival)
         if only is not None:
             steep = np.where((only.any(axis=0) if self.pooled else only)[..., None], steep, 0.0)
@@ -263,10 +265,10 @@ class AlternativeKernels:
         return next((self._tilted(np.exp(each) * steep) for each in safe), None)
 
     def _pursued(self, target: Target, weights: np.ndarray, detour: float) -> list[np.ndarray]:
-        """Move rows little by little, along a gradient that is taken anew each time; the alternative, if one is found.
+        """Move rows in small steps, each along a new gradient; return the alternative, if one is found.
 
-        Where one change helps only together with others, no straight way leads there. For fixed visits and fixed values of
-        what follows the step of each row is exact: it minimises its divergence less ``pull`` times what it gains.
+        No single direction leads to an alternative if a change helps only together with others. For fixed visits and fixed
+        values of the next states the step of each row is exact: it minimises its divergence minus ``pull`` times its gain.
         """
         kernel, pull = self.model.kernel, 0.0
         while pull < _STRONGEST_PULL:
@@ -280,7 +282,7 @@ class AlternativeKernels:
         return []
 
     def _steepness(self, target: Target, at: DenseModel, weights: np.ndarray, detour: float, rival: bool) -> np.ndarray:
-        """What moving each row gains at the model ``at``, per unit of the weight of its divergence."""
+        """Return the gain of moving each row at the model ``at``, per unit of the weight of its divergence."""
         slopes = at.gradient(at.best_policy(target.place, [target.action], detour))
         if rival:
             slopes = slopes - at.gradient(at.best_policy(target.place, target.others))
@@ -290,14 +292,14 @@ class AlternativeKernels:
         return np.asarray(np.divide(slopes, weights[..., None], out=np.zeros_like(slopes), where=weighty))
 
     def _tilted(self, steep: np.ndarray) -> np.ndarray:
-        """The model's kernel with every row moved so far."""
+        """Return the model's kernel with every row moved by this much."""
         kernel = self.model.kernel[0].copy() if self.pooled else self.model.kernel.copy()
         moved = np.abs(steep).max(axis=-1) > 0
         kernel[moved] = _tilt(kernel[moved], steep[moved], self.anywhere)
         return np.broadcast_to(kernel, self.model.kernel.shape) if self.pooled else kernel
 
     def _shortfall(self, target: Target, kernel: np.ndarray) -> float:
-        """How much is missing until every one of the target's others loses more than ε, or all that was right before."""
+        """Return by how much the losses of the other actions, or of all ε-optimal policies, fall short of more than ε."""
         model, (h, s) = self.model_of(kernel), target.place
         losses = model.losses(h, np.full(len(target.others), s), np.array(target.others))
         enough = self.eps * (1 + 1e-7) + 3 * model.slack

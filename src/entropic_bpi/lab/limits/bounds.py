@@ -9,10 +9,10 @@ Three kinds of statement appear, and every docstring says which one a form is:
 - *machine-checked*: proved in Lean 4, for rewards in [0, 1] that do not depend on the next state, one known start, and
   :math:`\beta\ne0`;
 - *proved on paper*: a corrected version of the paper's proof;
-- *printed*: what the paper states, where its own proof does not reach that far.
+- *printed*: the statement of the paper, which its proof does not establish.
 
-Everything is computed from logarithms, with :math:`(e^{bx}-1)/b` in place of :math:`e^{bx}-1`: nothing overflows, and
-:math:`\beta=0` gives the limit wherever there is one. A result beyond the range of doubles is ``inf``; ``log=True`` returns
+Everything is computed in logarithms, with :math:`(e^{bx}-1)/b` in place of :math:`e^{bx}-1`, so that nothing overflows and
+:math:`\beta=0` gives the limit if there is one. A result beyond the range of doubles is ``inf``; ``log=True`` returns
 its natural logarithm instead.
 """
 
@@ -98,12 +98,12 @@ def lower_bound(
       ``verified`` with 1/1650 in place of 1/5000.
 
     Hypotheses: :math:`S\ge6`, :math:`A\ge2`, :math:`H\ge3d`, :math:`\delta\le1/16` (not for ``exact``) and
-    :func:`condition_a`. What deviates from the print: the sum over tree levels starts
-    at 0; the waiting state is left at step :math:`\bar H` at the latest; :math:`\bar H` is an integer,
+    :func:`condition_a`. Deviations from the printed theorem: the sum over tree levels
+    starts at 0; the waiting state is left at step :math:`\bar H` at the latest; :math:`\bar H` is an integer,
     :math:`\lfloor H/3\rfloor` in the machine-checked instances and :math:`\lceil H/3\rceil` for ``printed``, so that
     :math:`G` there is :math:`H-\lceil H/3\rceil-d`; and condition A, because under the printed one the proof fails.
 
-    The bound is about these instances. It says nothing about any other model; for that there is
+    The bound is about these instances and no other models; for a given model see
     :func:`characteristic_time`. ``printed``, and ``exact`` for :math:`\beta<0`, hold for randomised policies too.
 
     Parameters
@@ -139,7 +139,7 @@ def lower_bound(
     exact 538723
     printed 21961
 
-    The limit of the expectation, and a bound that no float holds:
+    The limit β → 0, and a bound that exceeds the range of floats:
 
     >>> round(theory.lower_bound(**sizes, beta=0.0), 3)
     1437.951
@@ -177,9 +177,9 @@ def small_eps_limit(
     delta : float
         Probability of error.
     max_return : float, optional
-        As of :func:`lower_bound`.
+        As for :func:`lower_bound`.
     form : {"verified", "exact", "printed"}
-        As of :func:`lower_bound`.
+        As for :func:`lower_bound`.
     log : bool
         Return the natural logarithm.
 
@@ -200,7 +200,7 @@ def small_eps_limit(
 def _log_lower(
     sizes: tuple[int, int, int], beta: float, eps: float | None, delta: float, max_return: float | None, form: str
 ) -> float:
-    """log of :func:`lower_bound`, or without ``eps`` of its limit."""
+    """Compute the logarithm of :func:`lower_bound` or, without ``eps``, of its limit."""
     checks.check_choice("form", form, ("verified", "exact", "printed"))
     beta, delta = checks.check_finite("beta", beta), checks.check_probability("delta", delta)
     shape, (n_states, n_actions, horizon) = hard_shape(*sizes), sizes
@@ -237,7 +237,7 @@ def _check_return(max_return: float | None, most: int, why: str) -> float:
 
 
 def _log_condition(beta: float, largest: float, corrected: bool = False) -> float:
-    """log of the largest (q - 1)/b that condition A allows; ``corrected``, the one of the printed bound."""
+    """Compute the log of the largest (q - 1)/b under condition A, or under that of the printed bound (``corrected``)."""
     b = abs(beta)
     x, log_c = math.exp(-b * largest), _log_excess(b, largest)  # log(c/b)
     if beta < 0 or (b == 0 and corrected):  # at b = 0 both signs have the limit G/8
@@ -250,7 +250,7 @@ def _log_condition(beta: float, largest: float, corrected: bool = False) -> floa
 
 
 def _log_tests(choices: int, delta: float) -> float:
-    """log(|U| kl(1/|U|, 1 - δ)), -inf when 1/|U| ≥ 1 - δ."""
+    """Compute log(|U| kl(1/|U|, 1 - δ)); -inf if 1/|U| ≥ 1 - δ."""
     share = 1 / choices
     if share >= 1 - delta:
         return -math.inf
@@ -259,7 +259,7 @@ def _log_tests(choices: int, delta: float) -> float:
 
 
 def _log_divergence(beta: float, largest: float, eps: float) -> float:
-    r"""log kl(p₋, p₊) as log of :math:`p f(\Delta/p) + (1-p) f(-\Delta/(1-p))`, :math:`f(t)=t-\log(1+t)\ge0`.
+    r"""Compute log kl(p₋, p₊) as the log of :math:`p f(\Delta/p) + (1-p) f(-\Delta/(1-p))`, :math:`f(t)=t-\log(1+t)\ge0`.
 
     For β < 0 it is the failure probability x/2 that the special choice lowers, for β > 0 the success probability x/2 that
     it raises.
@@ -298,7 +298,7 @@ def upper_bound(
       :math:`\tau\le C^2(L+1)C_1^2+(D+2\sqrt D\,C)(L+S)C_1^2+1`, where :math:`\kappa=(q-1)q^{-2}/2`,
       :math:`C=10^9\sqrt{V_G\,SAH}/\kappa`, :math:`D=10^{10}e^{b(H+1)}H^2SA/\kappa`,
       :math:`C_1=\frac85\log(11(8e)^2(L+S)(C+D)^2)`. The machine-checked statement also supposes
-      :math:`\varepsilon\le2/(bHS)`, which its proof does not use; it is not asked for here. As :math:`\beta\to0` the
+      :math:`\varepsilon\le2/(bHS)`, which its proof does not use; it is not required here. As :math:`\beta\to0` the
       bound grows like :math:`1/b`, because its ranges do not vanish with β: there is no limit.
     - ``"implicit"`` (proved on paper, for ``constants="sharp", replan="every"``): the largest root of
 
@@ -308,10 +308,10 @@ def upper_bound(
       :math:`X=V_G/4`, :math:`\kappa=(1+5/H+2/H^2)^{H-1}`, :math:`T_2=e^{bH}-1` for :math:`\beta>0` and
       :math:`e^{bG}(1-e^{-bH})` for :math:`\beta<0`. The right side grows more slowly than the left, so iterating it from
       above decreases to the root. :math:`\beta=0` gives the limit.
-    - ``"printed"`` (the paper's theorem; its proof drops terms and constants, so this number bounds nothing by itself):
+    - ``"printed"`` (the paper's theorem; its proof drops terms and constants, so this number is not a proved bound):
       :math:`\frac{e^{2\max(0,\beta)\varepsilon}}{(q-1)^2}V_G\,SAH\,L\,C_2^2` with
-      :math:`C_2=2765e^{22}\log\big(4e^{17}(S+1)(H+1)e^{bH}SAH^2/(q-1)\big)`, for :math:`\varepsilon\le2/(bHS)`. The print
-      has :math:`e^{\beta\varepsilon}-1` inside the logarithm, negative for :math:`\beta<0`; it is read as :math:`q-1`.
+      :math:`C_2=2765e^{22}\log\big(4e^{17}(S+1)(H+1)e^{bH}SAH^2/(q-1)\big)`, for :math:`\varepsilon\le2/(bHS)`. The paper
+      prints :math:`e^{\beta\varepsilon}-1` inside the logarithm, negative for :math:`\beta<0`; it is read as :math:`q-1`.
 
     Parameters
     ----------
@@ -378,7 +378,7 @@ def _log_verified(
 def _log_implicit(
     n_states: int, horizon: int, beta: float, eps: float, largest: float, log_sah: float, confidence: float
 ) -> float:
-    """The largest root of (K), from above: log τ ← log F(τ) decreases to it. Divided by b, (K) has a limit at 0."""
+    """Compute the log of the largest root of (K), to which log τ ← log F(τ) decreases; (K) is divided by b."""
     b = abs(beta)
     log_range = _log_excess(b, horizon) - (0.0 if beta >= 0 else b * (horizon - largest))
     common = (horizon - 1) * math.log1p(5 / horizon + 2 / horizon**2) - (_log_excess(b, eps) - b * eps)
@@ -415,11 +415,11 @@ def _log_printed(
     return rate + log_sah + math.log(confidence) + 2 * log_c2
 
 
-# -- logarithms of small and large things --------------------------------------------------------------------
+# -- logarithms of small and large numbers -------------------------------------------------------------------
 
 
 def _log_excess(b: float, x: float) -> float:
-    """log((e^{bx} - 1)/b) for x > 0; log x at b = 0."""
+    """Compute log((e^{bx} - 1)/b) for x > 0; log x at b = 0."""
     u = b * x
     if u > 1.0:
         return u + math.log1p(-math.exp(-u)) - math.log(b)
@@ -427,17 +427,17 @@ def _log_excess(b: float, x: float) -> float:
 
 
 def _eps_of_log_excess(b: float, value: float) -> float:
-    """The x for which :func:`_log_excess` is ``value``."""
+    """Return the x for which :func:`_log_excess` is ``value``."""
     return math.exp(value) if b == 0 else logaddexp(0.0, math.log(b) + value) / b
 
 
 def _log_spread(b: float, largest: float) -> float:
-    """log(V_G / b²)."""
+    """Compute log(V_G / b²)."""
     return 2 * _log_excess(b, largest) - b * largest
 
 
 def _log_lag(log_t: float, sign: float) -> float:
-    """log(t - log(1 + t)) at t = ``sign`` e^{log_t} > -1."""
+    """Compute log(t - log(1 + t)) at t = ``sign`` e^{log_t} > -1."""
     if log_t > 30:
         return log_t + math.log1p(-log_t * math.exp(-log_t))
     t = sign * math.exp(log_t)

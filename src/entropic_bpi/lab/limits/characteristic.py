@@ -1,4 +1,4 @@
-r"""A lower bound on the number of episodes that one given model demands of every algorithm.
+r"""A lower bound on the number of episodes that every algorithm needs on a given model.
 
 **Change of measure.** Let an algorithm be (ε, δ)-PAC on a class of models with the same rewards and start as :math:`M`, and
 let :math:`M'` be one of them. Write :math:`A(M)` for the deterministic policies that are ε-optimal in :math:`M` and
@@ -12,20 +12,20 @@ and :math:`x\le\delta` if no policy is ε-optimal in both. The expected visits :
 
 **Many alternatives at once.** With several alternatives :math:`M_1,\dots,M_K` these inequalities hold together, and the
 :math:`x_k` come from one law of the returned policy. So :math:`\mathbb E_M[\tau]` is at least the smallest :math:`T` for
-which visits :math:`n`, a law and its :math:`x_k` exist. *Any* finite family gives a valid bound, a larger family a better
-one: the supremum over families is the quantity that cannot be beaten by this argument.
+which visits :math:`n`, a law and its :math:`x_k` exist. *Any* finite family gives a valid bound, and a larger family a
+better one: the supremum over families is the best bound of this argument.
 
-**What is relaxed, always downwards.** (a) A policy of :math:`A(M_k)` is described by its decisions one at a time: it plays
-in :math:`D_k(h,s)`, the actions whose best completion loses at most ε in :math:`M_k`. (b) If
-:math:`D_k(h,s)\cap D_0(h,s)=\varnothing` somewhere then :math:`x_k\le\delta`; and so it is if the best policy that plays in
-:math:`D_0` wherever it can be in :math:`M` loses more than ε in :math:`M_k`. Otherwise the part of the law in
+**Relaxations, which only lower the bound.** (a) A policy of :math:`A(M_k)` is described by its decisions one at a time: it
+plays in :math:`D_k(h,s)`, the actions whose best completion loses at most ε in :math:`M_k`. (b) If
+:math:`D_k(h,s)\cap D_0(h,s)=\varnothing` somewhere, then :math:`x_k\le\delta`; the same holds if the best policy that plays
+in :math:`D_0` wherever it can be in :math:`M` loses more than ε in :math:`M_k`. Otherwise the part of the law in
 :math:`A(M_k)` is a flow of mass :math:`x_k` through the rows of :math:`D_k`, below the flow of the whole law. (c)
 :math:`\varphi` is convex and is replaced by tangents. What remains is a linear program.
 
-**What is heuristic.** How alternatives are found: for each step, state and action, rows are moved along the gradient of the
-difference of two values, weighted by the visits of the current program, just as far as needed. Where no straight way
-leads to one, rows are moved together little by little, with a new gradient at every step. This affects how large the bound
-is, never that it is one; alternatives in which no single decision changes are not looked for.
+**Heuristics.** Alternatives are found as follows: for each step, state and action, rows are moved along the gradient of the
+difference of two values, weighted by the visits of the current program, as far as needed. If no such move leads to an
+alternative, rows are moved together in small steps, with a new gradient at every step. This affects the size of the bound,
+not its validity; alternatives in which no single decision changes are not searched for.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.tools import checks
 from entropic_bpi.tools.text import shown
 
-# The linear program's own tolerance, taken off its value.
+# The tolerance of the linear program, which is subtracted from its value.
 _PROGRAM_SLACK = 1e-6
 _TANGENTS = (0.002, 0.01, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8)
 
 
 @dataclass(frozen=True, eq=False)
 class CharacteristicTime:
-    """A lower bound on the expected number of episodes, and what it rests on.
+    """A lower bound on the expected number of episodes, and the models that imply it.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class CharacteristicTime:
     visits : float array ``(H, S, A)``
         Expected visits that attain the bound of the program.
     alternatives : tuple of FiniteMDP
-        The models that the data must rule out for it to hold; those that bind.
+        The models that the data must rule out and that determine the bound.
 
     Examples
     --------
@@ -118,10 +118,10 @@ def characteristic_time(
     stationary : bool
         The class: kernels that may change from step to step (False), or only those that do not.
     rounds : int
-        Alternatives are improved at most this often; more rounds give a better bound.
+        Largest number of rounds in which alternatives are improved; more rounds give a better bound.
     seconds : float, optional
-        No more alternatives are searched after this time, and the bound is that of the ones found so far. The last linear
-        program is still solved. Without it there is no limit, and the result can be repeated.
+        Search for alternatives for this time, and use those found so far; the last linear program is still solved.
+        Without a limit the result is reproducible.
 
     Returns
     -------
@@ -173,7 +173,7 @@ class _Alternative(NamedTuple):
     decisive: bool
 
     def resembles(self, other: _Alternative) -> bool:
-        """Whether the two say almost the same."""
+        """Return whether two alternatives are almost equal."""
         same = self.decisive == other.decisive and (self.decisions == other.decisions).all()
         return bool(same and np.allclose(self.divergence, other.divergence, rtol=1e-4, atol=0))
 
@@ -189,7 +189,7 @@ class _Solution(NamedTuple):
 
 
 class _Search:
-    """Alternates between the linear program and the search for alternatives that its solution does not rule out."""
+    """Alternate between the linear program and the search for alternatives that its solution does not rule out."""
 
     def __init__(self, kernels: AlternativeKernels, delta: float) -> None:
         self.kernels, self.model, self.delta, self.decisions = kernels, kernels.model, delta, kernels.decisions
@@ -208,7 +208,7 @@ class _Search:
         self.flow, self.inflow = self._flow_matrix()
 
     def on_rows(self, reachable: np.ndarray) -> np.ndarray:
-        """Numbers of the reachable rows as an array ``(H, S, A)``."""
+        """Return values of the reachable rows as an array ``(H, S, A)``."""
         table = np.zeros(self.model.shape)
         table[self.reachable] = reachable
         return table
@@ -234,7 +234,7 @@ class _Search:
         return solution
 
     def _targets(self) -> list[Target]:
-        """What may be changed. If time is short, what counts are states with one right action, the rarest first."""
+        """Return the targets, in order of importance: first states with one ε-optimal action, the rarest first."""
         often, open_ended = self.spread.sum(axis=2), self.decisions.sum(axis=2) > 1
         order = np.where(open_ended, -often, often)
         places = sorted(np.argwhere(self.places).tolist(), key=lambda place: (open_ended[*place], order[*place]))
@@ -264,7 +264,7 @@ class _Search:
     # -- the linear program ------------------------------------------------------------------------------
 
     def _flow_matrix(self) -> tuple[Any, np.ndarray]:
-        """Conservation of flow over the reachable rows: ``matrix @ visits = mass * inflow``."""
+        """Return the conservation of flow over the reachable rows: ``matrix @ visits = mass * inflow``."""
         number = np.cumsum(self.places.ravel()).reshape(self.places.shape) - 1
         h, s, _ = np.nonzero(self.reachable)
         out = sparse.csr_array((np.ones(len(h)), (number[h, s], np.arange(len(h)))), shape=(number.max() + 1, len(h)))
@@ -276,10 +276,10 @@ class _Search:
         return out - sparse.csr_array(arrivals, shape=out.shape), inflow
 
     def _most_per_episode(self, price: np.ndarray) -> float:
-        """The largest expected sum of prices in an episode, by dynamic programming.
+        """Compute the largest expected sum of prices in an episode, by dynamic programming.
 
-        By duality it is 1 for the program's multipliers, whatever the rounding of its solver did: dividing by it makes the
-        value a bound again.
+        By duality it is 1 for exact multipliers of the program. Dividing by it makes the value a bound despite the rounding
+        of the solver.
         """
         table, values = self.on_rows(price), np.zeros(self.model.shape[1])
         for h in reversed(range(self.model.shape[0])):
@@ -287,7 +287,7 @@ class _Search:
         return float(self.model.start @ values)
 
     def _program(self) -> _Solution:
-        """Solve, adding tangents of φ at the shares found, until they no longer matter."""
+        """Solve the program, and add tangents of φ at the shares found, until they no longer matter."""
         tangents = {min(t, 0.999) * (1 - self.delta) for t in _TANGENTS}
         while True:
             solution = self._solve_program(sorted(tangents))
@@ -299,7 +299,7 @@ class _Search:
             tangents |= new
 
     def _solve_program(self, tangents: list[float]) -> _Solution:
-        r"""Minimise :math:`T`; variables: visits, T, and where needed the flows of the law and of its parts, and shares."""
+        r"""Minimise :math:`T`; variables are visits, T and, if needed, the flows of the law and of its parts, and shares."""
         flow, inflow, size, delta = self.flow, self.inflow, self.flow.shape[1], self.delta
         source, nothing = -sparse.csr_array(inflow[:, None]), np.zeros(len(inflow))
         scale = float(np.median([a.divergence.max() for a in self.alternatives]))
@@ -336,7 +336,8 @@ class _Search:
         for row, k in priced:
             price += prices[row] * self.alternatives[k].divergence / scale
             worth += prices[row] * certain
-        value = float(outcome[total][0]) if shared else worth  # the same by duality; this one needs no solver
+        # By duality both are equal; the second is computed from the multipliers, without the solver's optimal value.
+        value = float(outcome[total][0]) if shared else worth
         episodes = max(0.0, value / scale) / max(1.0, self._most_per_episode(price))
         shares = [outcome[share_of[k]][0] if k in shared else delta for k in range(len(self.alternatives))]
         found = np.maximum(outcome[visits], 0.0) / scale
@@ -347,25 +348,25 @@ class _Search:
 
 
 class _LinearProgram:
-    """A linear program put together from blocks of variables and of constraints."""
+    """A linear program that consists of blocks of variables and of constraints."""
 
     def __init__(self) -> None:
         self.bounds: list[tuple[float, float | None]] = []
         self.rows: dict[str, list[tuple[list[tuple[slice, Any]], np.ndarray]]] = {"equal": [], "at_most": []}
 
     def add(self, count: int, upper: float | None = None) -> slice:
-        """Add variables of at least 0."""
+        """Add non-negative variables, and return their positions."""
         self.bounds += [(0.0, upper)] * count
         return slice(len(self.bounds) - count, len(self.bounds))
 
     def constrain(self, kind: str, terms: list[tuple[slice, Any]], right: np.ndarray) -> int:
-        """Add constraints ``"equal"`` or ``"at_most"``; the number of the first one."""
+        """Add constraints ``"equal"`` or ``"at_most"``; return the number of the first one."""
         first = sum(len(before) for _, before in self.rows[kind])
         self.rows[kind].append((terms, right))
         return first
 
     def minimise(self, variable: int) -> tuple[np.ndarray, np.ndarray]:
-        """The solution, and the multipliers of the constraints ``"at_most"``."""
+        """Return the solution, and the multipliers of the constraints ``"at_most"``."""
         objective = np.zeros(len(self.bounds))
         objective[variable] = 1.0
         system = (*self._system("at_most"), *self._system("equal"))
@@ -375,14 +376,14 @@ class _LinearProgram:
         return np.asarray(outcome.x), np.maximum(-outcome.ineqlin.marginals, 0.0)
 
     def _system(self, kind: str) -> tuple[Any, np.ndarray]:
-        """The matrix and the right side of the constraints of a kind."""
+        """Return the matrix and the right side of the constraints of a kind."""
         select = sparse.eye_array(len(self.bounds), format="csr")
         groups = [sum(part @ select[block] for block, part in terms) for terms, _ in self.rows[kind]]
         return sparse.vstack(groups, format="csr"), np.concatenate([right for _, right in self.rows[kind]])
 
 
 def _divergence(x: float, delta: float) -> float:
-    """φ(x) = kl(x, 1 - δ) below 1 - δ, else 0."""
+    """Compute φ(x), which is kl(x, 1 - δ) below 1 - δ and 0 above."""
     if x >= 1 - delta:
         return 0.0
     first = x * np.log(x / (1 - delta)) if x > 0 else 0.0

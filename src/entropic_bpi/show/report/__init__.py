@@ -1,9 +1,9 @@
 """Reports: a certificate as one HTML page, for readers who do not know the library.
 
-The page says what is claimed and how sure it is, what that rests on, what the policy does and what to expect of it, what
-limits the claim, and how to check it again; whether :func:`~entropic_bpi.verify` passed when it was made stands at its top.
-It holds all that it shows: no network, no library to load. Charts are pictures in SVG, drawn when the page is made. A
-content security policy allows the page its own few lines of script and nothing else, whatever names a certificate has.
+The page contains the claim with its probability, the assumptions, the policy, an estimate of the return, what limits the
+gap, and how to check the claim. The result of :func:`~entropic_bpi.verify` when the page was made is at its top. The page
+loads nothing from elsewhere; charts are embedded as SVG images. A content security policy allows only the page's own script
+to run, whatever the names in a certificate contain.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ def write(source: Any, path: str | Path) -> Verification:
     ----------
     source : Identification, Exploration, Certificate, Appraisal or path
         The result of a run; a certificate, or its file; or the folder that ``identify --out`` wrote. A certificate alone
-        does not tell how the gap fell, nor the seed.
+        contains neither the history of the gap nor the seed.
     path : path
         The file to write.
 
     Returns
     -------
     Verification
-        What the check said when the report was made. If it is not ``ok``, so does the page, at its top and in red. An
-        appraisal of a known model has no data to check.
+        The result of the check when the report was made. If it is not ``ok``, the page says so at its top, in red. An
+        appraisal of a known model has no data to check; its result is ``ok``.
 
     Examples
     --------
@@ -83,12 +83,12 @@ def statement(certificate: Certificate) -> str:
 
 
 def summary_html(thing: Any) -> str:
-    """Return what a notebook shows of an object of this library.
+    """Return the HTML that a notebook shows for an object of this library.
 
     Parameters
     ----------
     thing : object
-        Of a certificate, the result of a run or an appraisal the claim is shown, of anything else its text.
+        A certificate, the result of a run or an appraisal is shown by its claim, any other object by its text.
 
     Returns
     -------

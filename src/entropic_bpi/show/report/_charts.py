@@ -21,7 +21,7 @@ _SVG: Any = {"svg.fonttype": "none", "svg.hashsalt": "entropic-bpi"}
 
 
 class Chart(NamedTuple):
-    """A chart: the address of its picture, which holds it whole, and what it shows in words."""
+    """A chart: its picture as a data URL, and its description in words."""
 
     source: str
     words: str
@@ -35,7 +35,7 @@ def _chart(figure: Figure, words: str) -> Chart:
 
 
 def law_of_the_return(certificate: Certificate, expected: Expected) -> Chart:
-    """Draw the estimated law of the return, and the certified interval of the value on the same axis."""
+    """Draw the estimated distribution of the return, and the certified interval of the value on the same axis."""
     lower, upper, to, unit = certificate.lower, certificate.upper, Rounding.of(certificate), unit_of(certificate)
     least, most = with_unit(to.at_least(lower), unit), with_unit(to.at_most(upper), unit)
     title = f"return of an episode ({drawable(unit or 'units of reward')})"
@@ -56,7 +56,7 @@ def law_of_the_return(certificate: Certificate, expected: Expected) -> Chart:
 
 
 def fall_of_the_gap(history: np.ndarray, certificate: Certificate) -> Chart | None:
-    """Draw what was certified after how many episodes; None if there is nothing to draw."""
+    """Draw the certified interval and the gap against the episodes; return None if there is nothing to draw."""
     gaps, eps = np.minimum(history["gap"], history["upper"] - history["lower"]), certificate.eps
     drawn = np.isfinite(gaps) & (gaps > 0) & (history["episodes"] > 0)
     if not drawn.any():
@@ -65,12 +65,12 @@ def fall_of_the_gap(history: np.ndarray, certificate: Certificate) -> Chart | No
     return _chart(
         interval(history, eps=eps, delta=certificate.delta, unit=certificate.problem.unit),
         f"The certified gap fell from {few(gaps[0])} after {episodes[0]:,} episodes to {few(gaps[-1])} after "
-        f"{episodes[-1]:,}; the smallest was {few(gaps.min())}, the goal is {few(eps)}.",
+        f"{episodes[-1]:,}; the smallest was {few(gaps.min())}, the target is {few(eps)}.",
     )
 
 
 def laws_of_policies(appraisal: Appraisal) -> Chart:
-    """Draw the bounds of the laws of the return of all policies."""
+    """Draw the bounds of the distribution of the return for each policy."""
     half = {policy: band.thresholds[np.argmax(band.lower >= 0.5)] for policy, band in appraisal.bands.items()}
     words = (f"{name(policy)}: half of the episodes earn at most {few(most)}" for policy, most in half.items())
-    return _chart(laws(appraisal), f"Bounds of the laws of the return. {'; '.join(words)}.")
+    return _chart(laws(appraisal), f"Bounds of the distribution of the return. {'; '.join(words)}.")

@@ -1,4 +1,4 @@
-"""From the result of a run, a certificate, its file or its folder to the page: all that the template shows, in words."""
+"""The HTML page of a report: its inputs, and the values that the template shows."""
 
 import base64
 import hashlib
@@ -39,7 +39,7 @@ from entropic_bpi.verification._file import unpacked
 
 _LONGEST_TEXT = 600
 _MOST_PROBLEMS = 20
-# With more than this share of episodes of which nothing is known, the rest says little.
+# No estimate of the return is shown if more than this share of the simulated episodes reaches a pair without data.
 _MOST_CUT = 0.5
 
 
@@ -47,23 +47,23 @@ _MOST_CUT = 0.5
 
 
 class ReportInputs(NamedTuple):
-    """All that a report tells.
+    """The inputs of a report.
 
     Attributes
     ----------
     certificate : Certificate or None
-        None if the file is none.
+        None if the file is not a valid certificate, or if there is none because the model is known.
     verification : Verification
     file, sha256 : str
         Name and digest of the certificate's file.
     library : str
         The version that wrote it.
     history : structured array or None
-        Where the run is known: what was certified after how many episodes.
+        The certified bounds after each plan, if the run is known.
     run : dict
         ``seed``, ``seconds``, ``episodes`` and ``facts`` of the run, as far as they are known.
     appraisal : Appraisal or None
-        What the page is about, unless it is the certificate.
+        The appraisal, if the page is about one and not about the certificate.
     """
 
     certificate: Certificate | None
@@ -77,7 +77,7 @@ class ReportInputs(NamedTuple):
 
 
 def inputs_of(source: Any) -> ReportInputs:
-    """Collect what ``source`` tells, and check the certificate again."""
+    """Collect the inputs of a report from ``source``, and verify its certificate."""
     if isinstance(source, (str, Path)):
         return _from_path(Path(source))
     appraisal = source if isinstance(source, Appraisal) else None
@@ -114,7 +114,7 @@ def _from_path(path: Path) -> ReportInputs:
 
 
 def _read_history(path: Path, explored: bool) -> np.ndarray | None:
-    """Return what was certified after how many episodes; an exploration bounds the gap alone."""
+    """Return the history of a run; that of an exploration has bounds on the gap only."""
     if not path.exists():
         return None
     unknown = {"lower": -math.inf, "upper": math.inf} if explored else {}
@@ -131,7 +131,7 @@ def _read_history(path: Path, explored: bool) -> np.ndarray | None:
 
 
 def environment() -> Any:
-    """Return the templates. Whatever they are filled with is text, never markup."""
+    """Return the Jinja environment, which escapes every value, so that none is markup."""
     jinja2 = module_of_extra("jinja2", "report", "a report")
     options = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True, "finalize": _unbroken}
     templates = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), **options)
@@ -142,7 +142,7 @@ def environment() -> Any:
 
 
 def page_of(inputs: ReportInputs) -> str:
-    """Return the page, complete."""
+    """Return the HTML of the page."""
     templates, parts = environment(), dict[str, str]()
     from markupsafe import Markup  # which Jinja needs
 
@@ -150,36 +150,36 @@ def page_of(inputs: ReportInputs) -> str:
         text = (Path(__file__).parent / f"page.{kind}").read_text(encoding="utf-8")
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         parts |= {kind: Markup(text), f"{kind}_hash": f"sha256-{digest}"}  # as a content security policy names it
-    return str(templates.get_template("page.html").render(**parts, **_told(inputs)))
+    return str(templates.get_template("page.html").render(**parts, **_template_values(inputs)))
 
 
-def _told(inputs: ReportInputs) -> dict[str, Any]:
-    """Return what the template shows; of what is not verified nothing but its problems."""
+def _template_values(inputs: ReportInputs) -> dict[str, Any]:
+    """Return the values for the template; if the verification failed, only its problems."""
     certificate, verification, appraisal = inputs.certificate, inputs.verification, inputs.appraisal
     problem = certificate and certificate.problem
     about, explored = appraisal or problem, certificate is not None and certificate.risk == "any reward"
-    told: dict[str, Any] = {"inputs": inputs, "certificate": certificate, "problem": problem, "explored": explored}
-    told |= {"state": "failed", "problems": verification.problems[:_MOST_PROBLEMS]}
-    told |= {"title": about and about.title, "unit": about and about.unit and name(about.unit)}
-    told |= {"of_policies": appraisal is not None, "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")}
+    values: dict[str, Any] = {"inputs": inputs, "certificate": certificate, "problem": problem, "explored": explored}
+    values |= {"state": "failed", "problems": verification.problems[:_MOST_PROBLEMS]}
+    values |= {"title": about and about.title, "unit": about and about.unit and name(about.unit)}
+    values |= {"of_policies": appraisal is not None, "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")}
     if not verification.ok:
-        return told
-    told["state"] = "exact" if certificate is None else "certified" if appraisal or certificate.reached else "open"
+        return values
+    values["state"] = "exact" if certificate is None else "certified" if appraisal or certificate.reached else "open"
     if appraisal is not None:
-        told |= {"decision": decision_of(appraisal), "laws": laws_of_policies(appraisal)}
-        told |= {"exact": appraisal.delta is None, "side_by_side": side_by_side(appraisal)}
+        values |= {"decision": decision_of(appraisal), "laws": laws_of_policies(appraisal)}
+        values |= {"exact": appraisal.delta is None, "side_by_side": side_by_side(appraisal)}
     elif certificate is not None and not explored:
-        told |= _of_the_policy(certificate)
-    return told if certificate is None else told | _of_the_data(certificate, inputs.history, told["unit"])
+        values |= _of_the_policy(certificate)
+    return values if certificate is None else values | _of_the_data(certificate, inputs.history, values["unit"])
 
 
 def _unbroken(value: Any) -> Any:
-    """Return what is printed with no line break between the minus sign and a currency."""
-    return re.sub("−(?=[€$£¥])", "−\u2060", value) if type(value) is str else value
+    """Return a text in which no line can break before a per cent sign, or between a minus sign and a currency."""
+    return re.sub("−(?=[€$£¥])", "−\u2060", value).replace(" %", "\u00a0%") if type(value) is str else value
 
 
 def _of_the_data(certificate: Certificate, history: np.ndarray | None, unit: str | None) -> dict[str, Any]:
-    """Return the evidence against the assumptions, and how the gap fell."""
+    """Return the values about the data: the tests of the assumptions, and the gap."""
     to, evidence = Rounding.of(certificate), certificate.provenance.tests
     return {
         "tests": evidence and tested(evidence, noise=certificate.problem.noise is not None),
@@ -191,7 +191,7 @@ def _of_the_data(certificate: Certificate, history: np.ndarray | None, unit: str
 
 
 def _of_the_policy(certificate: Certificate) -> dict[str, Any]:
-    """Return what the certificate tells about its policy, beside its claim."""
+    """Return the values about the policy: its table, what limits its gap, and its estimated return."""
     expected = expected_returns(certificate)
     return {
         "policy": policy_of(certificate),

@@ -1,4 +1,4 @@
-"""The policy as a table, with the certified bounds of each place."""
+"""The policy as a table, with certified bounds in each line."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +10,7 @@ from entropic_bpi.certificate.certificate import Certificate
 from entropic_bpi.model.mdp import FiniteMDP
 from entropic_bpi.problem.problem import Problem
 from entropic_bpi.runs.appraisal import Appraisal
-from entropic_bpi.show.choices import places_of, reached_by, seen_to_reach
+from entropic_bpi.show.choices import choice_spans, reached_by, seen_to_reach
 from entropic_bpi.show.words import Rounding, name, unit_of, with_unit
 
 _MOST_LINES = 1000  # more would make the page slow; the file has them all
@@ -25,7 +25,7 @@ class Action(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What the policy does in a state from one step to another, bounds that hold at each of them, and their visits."""
+    """The action in a state from one step to another, bounds that hold at each of these steps, and the visits."""
 
     steps: str
     state: str
@@ -36,10 +36,10 @@ class Line(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """The policy on the places that it was seen to reach.
+    """The policy in the states that it reaches along observed transitions.
 
-    ``left_out`` lines do not fit the page. ``actions`` are those that it plays. ``bounded`` tells whether values are
-    certified for each place.
+    ``left_out`` is the number of lines that do not fit the page. ``actions`` are those that the policy plays. ``bounded``
+    says whether the lines have certified bounds.
     """
 
     lines: list[Line]
@@ -59,17 +59,17 @@ def policy_of(certificate: Certificate) -> Policy:
         rows = {int(problem.rows_at(step + problem.artificial, np.array([s]))[action]) for step in steps}
         least = most = ""
         if bounds is not None:
-            # The weakest of all steps; where nobody can be at a step, its bounds are NaN, which fmin and fmax skip.
+            # The weakest bounds of all steps; those of steps that cannot be reached are NaN, which fmin and fmax ignore.
             lower, upper = np.fmin.reduce(bounds[0][steps, s]), np.fmax.reduce(bounds[1][steps, s])
             if np.isfinite(lower) and np.isfinite(upper):
                 least, most = with_unit(to.at_least(lower), unit), with_unit(to.at_most(upper), unit)
         seen = int(visits[list(rows)].sum())
         return Line(_span(h, last), name(problem.state_names[s]), named[action], least, most, seen)
 
-    merged = places_of(certificate.policy, seen_to_reach(certificate))
+    merged = choice_spans(certificate.policy, seen_to_reach(certificate))
     used = {int(certificate.policy[h, s]) for h, s, _ in merged}
     return Policy(
-        lines=[line(*place) for place in merged[:_MOST_LINES]],
+        lines=[line(*span) for span in merged[:_MOST_LINES]],
         left_out=max(0, len(merged) - _MOST_LINES),
         actions=[action for number, action in enumerate(named) if number in used],
         bounded=bounds is not None,
@@ -85,9 +85,9 @@ def _span(first: int, last: int) -> str:
 
 
 class SideBySide(NamedTuple):
-    """What several policies do, on the places that one of them reaches: ``rows`` of steps, state and an action for each.
+    """The actions of several policies in the states that one of them reaches: ``rows`` of steps, state and actions.
 
-    ``left_out`` rows do not fit the page.
+    ``left_out`` is the number of rows that do not fit the page.
     """
 
     policies: list[str]
@@ -96,9 +96,9 @@ class SideBySide(NamedTuple):
 
 
 def side_by_side(appraisal: Appraisal) -> SideBySide:
-    """Return what the policies of an appraisal do; where all do the same at every step, a state has one row."""
+    """Return the table of the policies of an appraisal; steps between which no action in a state changes are one row."""
     stacked = np.stack(list(appraisal.policies.values()))
-    if appraisal.certificate is not None:  # where each was seen to come
+    if appraisal.certificate is not None:  # along observed transitions
         source: FiniteMDP | Problem = appraisal.certificate.problem
         each = [list(seen_to_reach(replace(appraisal.certificate, policy=policy))) for policy in stacked]
     else:
@@ -106,16 +106,16 @@ def side_by_side(appraisal: Appraisal) -> SideBySide:
         source = appraisal.model
         each = [list(reached_by(appraisal.model, policy)) for policy in stacked]
     reached, actions = [sorted(set().union(*step)) for step in zip(*each, strict=True)], _coloured(source.action_names)
-    # One number for what all policies do together, so that steps at which nothing changes are one row.
+    # A number for each combination of actions, so that steps between which none changes are one row.
     code = np.unique(stacked.reshape(len(stacked), -1), axis=1, return_inverse=True)[1].reshape(stacked.shape[1:])
-    places, rows = places_of(code, reached), []
-    for h, s, last in places[:_MOST_LINES]:
+    spans, rows = choice_spans(code, reached), []
+    for h, s, last in spans[:_MOST_LINES]:
         rows.append((_span(h, last), name(source.state_names[s]), [actions[int(policy[h, s])] for policy in stacked]))
-    return SideBySide([name(each) for each in appraisal.policies], rows, max(0, len(places) - _MOST_LINES))
+    return SideBySide([name(each) for each in appraisal.policies], rows, max(0, len(spans) - _MOST_LINES))
 
 
 def _value_bounds(certificate: Certificate) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return lower bounds of the policy's and upper bounds of the best value ``(H, S)``, where the method has them."""
+    """Return lower bounds of the policy's value and upper bounds of the best one ``(H, S)``, or None if there are none."""
     if certificate.method != "kl" or certificate.risk == "evar":
         return None
     from entropic_bpi.methods.kl.method import KL

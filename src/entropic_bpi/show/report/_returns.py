@@ -1,4 +1,4 @@
-"""The return to expect: episodes of the policy in the model that the counts suggest. An estimate, nothing certified."""
+"""Estimated returns: simulated episodes of the policy in the empirical model. They are not certified."""
 
 from typing import NamedTuple
 
@@ -12,14 +12,14 @@ EPISODES = 20_000
 
 
 class Expected(NamedTuple):
-    """Returns of simulated episodes, and the share of episodes that came where nothing is known and are left out."""
+    """Returns of simulated episodes, and the share of episodes that reached a pair without data and are left out."""
 
     returns: np.ndarray
     cut: float
 
 
 def expected_returns(certificate: Certificate, episodes: int = EPISODES) -> Expected:
-    """Play the certified policy in the empirical model: what follows a place is drawn from what was seen to follow it."""
+    """Simulate the certified policy in the empirical model, whose outcomes are drawn from the observed ones."""
     problem, seen, rng = certificate.problem, certificate.transitions, np.random.default_rng(0)
     end = problem.n_states - 1 if problem.black_box_rewards else -1
     visits = np.bincount(seen.rows, seen.times, problem.n_rows).astype(np.int64)
@@ -27,7 +27,7 @@ def expected_returns(certificate: Certificate, episodes: int = EPISODES) -> Expe
     state, returns = np.full(episodes, problem.first_state), np.zeros(episodes)
     playing, cut = np.arange(episodes), np.zeros(episodes, dtype=bool)
     for h in range(problem.steps):
-        own = h - problem.artificial  # the step as the policy counts
+        own = h - problem.artificial  # the step of the policy
         if own < 0:
             rows = np.full(len(playing), problem.n_rows - 1)
         else:
@@ -38,7 +38,7 @@ def expected_returns(certificate: Certificate, episodes: int = EPISODES) -> Expe
                 paid = problem.rewards[min(own, len(problem.rewards) - 1)]
                 returns[playing] += problem.factors[own] * paid[state[playing], actions]
         known = visits[rows] > 0
-        # The last move of a model whose rewards do not depend on it leads to nothing that counts.
+        # After the last step nothing counts, unless rewards depend on the next state.
         cut[playing[~known]] = own < problem.horizon - 1 or problem.rewards is None
         rows, playing = rows[known], playing[known]
         outcome = np.searchsorted(until, before[rows] + rng.integers(0, visits[rows]), side="right")

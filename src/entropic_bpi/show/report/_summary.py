@@ -1,4 +1,4 @@
-"""What a notebook shows of an object: of a claim a sentence, its facts and a table, of anything else its text."""
+"""Summaries for notebooks: a claim is shown as a sentence, facts and a table, any other object as its text."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -32,7 +32,7 @@ def summary_of(thing: Any) -> str:
     content, choices = _table((), facts), [] if explored else certified_choices(certificate)
     if choices:
         rows = [(choice.steps, name(choice.state), name(choice.action)) for choice in choices[:_SHOWN_ROWS]]
-        content += "<details><summary>The policy, on the states that it reaches along observed transitions</summary>"
+        content += "<details><summary>The policy in the states that it reaches along observed transitions</summary>"
         content += f"{_table(('steps', 'state', 'action'), rows)}{len(rows)} of {len(choices)} lines</details>"
     title = "Certified" if claim.reached else "Not certified: do not rely on this policy"
     return _box(title, claim.sentence, content, claim.reached)

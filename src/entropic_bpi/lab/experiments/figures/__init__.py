@@ -50,13 +50,13 @@ def reproduce(
     Parameters
     ----------
     names : list of str
-        Names in ``FIGURES``; by an empty list those of the paper.
+        Names in ``FIGURES``; an empty list stands for the figures of the paper.
     folder : path
         Folder for the figures; created if needed.
     quick : bool
-        10⁵ episodes, 3 seeds and coarser grids instead of 10⁷ and 15.
+        Use 10⁵ episodes, 3 seeds and coarser grids, instead of 10⁷ episodes and 15 seeds.
     seeds : int, optional
-        Another number of seeds.
+        Number of seeds, instead of these.
     **options
         ``workers``, ``scheduler``, ``resume``, ``progress``: as for :func:`~entropic_bpi.lab.experiments.run`.
 
@@ -74,7 +74,7 @@ def reproduce(
     chosen, folder = chosen or list(PAPER), check_path("folder", folder)
     size = (QUICK if check_flag("quick", quick) else FULL).with_seeds(seeds)
     sweeps = {name: FIGURES[name].sweep(size) for name in chosen}
-    # Seed by seed, so that what is there after an interruption is balanced: --seeds draws the figures from it.
+    # Seed by seed, so that after an interruption all settings have equally many seeds, from which --seeds draws.
     specs = sorted((spec for sweep in sweeps.values() for spec in sweep), key=lambda spec: spec.seed)
     results = run(specs, folder, **options)
     return {

@@ -1,4 +1,4 @@
-"""The parts that all figures share: sizes of sweeps, tables, and files."""
+"""Common parts of the figures: sizes of sweeps, tables, and files."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ QUICK = Size(quick=True, seeds=3, episodes=10**5)
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure: which runs it needs, the table they give, the drawing of the table and the paragraph about it."""
+    """A figure: the runs that it needs, their table, the drawing of the table, and a paragraph that describes it."""
 
     sweep: Callable[[Size], list[RunSpec]]
     table: Callable[[Results], Table]
     draw: Callable[[Table], Any]
-    tell: Callable[[Table], str]
+    describe: Callable[[Table], str]
 
 
 def save(plot: Plot, name: str, results: Results, size: Size, folder: Path) -> str:
-    """Write the table, the drawing and the paragraph, which is returned."""
+    """Write the table, the drawing and the paragraph; return the paragraph."""
     good = np.array([error is None for error in results.runs["error"]], dtype=bool)
     if not good.any():
         raise EntropicBPIError(
@@ -59,7 +59,7 @@ def save(plot: Plot, name: str, results: Results, size: Size, folder: Path) -> s
         )
     table = plot.table(results.where(good))
     figure = plot.draw(table)
-    text = plot.tell(table)
+    text = plot.describe(table)
     if size.quick:
         text += " This is the quick version: fewer episodes and seeds than in the paper, and coarser grids."
     if not good.all():
@@ -80,7 +80,7 @@ def finished(figure: Any, ncols: int) -> Any:
 
 
 def save_drawing(figure: Any, folder: Path, name: str) -> None:
-    """Write a figure as PNG and PDF, the same bytes each time; journals refuse the fonts of type 3 that are the default."""
+    """Write a figure as PNG and PDF with reproducible bytes; journals refuse fonts of type 3, the default of PDFs."""
     from matplotlib import rc_context
 
     with rc_context({"pdf.fonttype": 42}):

@@ -30,7 +30,7 @@ def _sweep(size: Size) -> list[RunSpec]:
 
 
 def _table(results: Results) -> Table:
-    """Per β: τ, χ² of the optimal policy, which policy is optimal, and how often the run returned just that."""
+    """Return for each β τ, χ² of the optimal policy, the number of this policy, and how often a run returned it."""
     bridge = instances.risky_bridge(horizon=HORIZON)
     runs = results.runs
     table: Table = []
@@ -53,7 +53,7 @@ def _table(results: Results) -> Table:
 
 
 def _change(mdp: FiniteMDP, low: float, high: float) -> float:
-    """Where the optimal policy changes between two β, by bisection; NaN if it is the same at both."""
+    """Return where the optimal policy changes between two β, by bisection; NaN if it is the same at both."""
     below, above = (policy_digest(mdp, solve(mdp, beta).policy) for beta in (low, high))
     if below == above:
         return math.nan
@@ -64,7 +64,7 @@ def _change(mdp: FiniteMDP, low: float, high: float) -> float:
 
 
 def changes(table: Table) -> list[float]:
-    """Where the optimal policy changes, at most one place between neighbouring β."""
+    """Return the β at which the optimal policy changes, at most one between neighbouring β."""
     return [row["changes_at"] for row in table if not math.isnan(row["changes_at"])]
 
 
@@ -88,7 +88,7 @@ def _draw(table: Table) -> Any:
     return finished(figure, ncols=3)
 
 
-def _tell(table: Table) -> str:
+def _describe(table: Table) -> str:
     inner = table[:-1]
     tau, chi = column(inner, "slope_tau"), column(inner, "slope_chi")
     places = ", ".join(f"{beta:.4g}" for beta in changes(table)) or "no β shown"
@@ -112,4 +112,4 @@ def _tell(table: Table) -> str:
     )
 
 
-CHI2 = Plot(_sweep, _table, _draw, _tell)
+CHI2 = Plot(_sweep, _table, _draw, _describe)

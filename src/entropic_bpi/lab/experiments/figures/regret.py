@@ -1,4 +1,4 @@
-"""Regret of the learners: Figures 5 to 8 of the paper, and all of them at a glance."""
+"""Regret of the learners: Figures 5 to 8 of the paper, and an overview of them."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ LOOKS = {
 CLAIMS = AT_THE_END, THROUGHOUT, FLATTEST = "lowest at the end", "lowest throughout", "flattest in the second half"
 HORIZON = 7
 BETAS = (1.0, 2.0, 3.0, 4.0)
-# Of each axis, logarithmic and linear; so many that lines are smooth, so few that the tables can be kept with the docs.
+# Points on each axis, logarithmic and linear: enough for smooth lines, and few enough to store the tables with the docs.
 POINTS = 30
 FIRST_DRAWN, LATE = 10, 300
-# Before, bonuses are clipped and all learners play at random among ties: who is behind, and by how much, is chance.
+# Before this episode bonuses are clipped and all learners play at random among ties, so that differences are chance.
 SETTLED = 10**4
 
 
 def at(beta: float) -> Plot:
-    """The figure of the paper for one β."""
-    return Plot(partial(_sweep, beta), _table, draw, partial(_tell, beta))
+    """Return the figure of the paper for one β."""
+    return Plot(partial(_sweep, beta), _table, draw, partial(_describe, beta))
 
 
 def _sweep(beta: float, size: Size) -> list[RunSpec]:
@@ -72,7 +72,7 @@ def _runs_of(results: Results, name: str) -> np.ndarray:
 
 
 def curve_of(results: Results, chosen: np.ndarray, **label: Any) -> Table:
-    """Regret over time of the chosen runs, which share one grid, at points for a logarithmic and for a linear axis."""
+    """Return the regret curve of the chosen runs, which share one grid, at points for logarithmic and linear axes."""
     curves = [results.curve(int(run)) for run in np.flatnonzero(chosen)]
     if not curves:
         return []
@@ -84,7 +84,7 @@ def curve_of(results: Results, chosen: np.ndarray, **label: Any) -> Table:
 
 
 def draw(table: Table) -> Any:
-    """The regret on linear axes as in the paper, on logarithmic ones, and per episode, where learners can be told apart."""
+    """Draw the regret on linear axes as in the paper, on logarithmic ones, and per episode, which shows differences."""
     figure = new_figure(9.6, 3.9)
     linear, total, per_episode = figure.subplots(1, 3)
     for learner in dict.fromkeys(row["learner"] for row in table):
@@ -113,16 +113,16 @@ def _style(learner: str) -> dict[str, Any]:
 
 
 def ranking(table: Table) -> Table:
-    """The last point of every learner, lowest mean regret first."""
+    """Return the last point of every learner, in the order of mean regret."""
     last = [rows_where(table, learner=learner)[-1] for learner in dict.fromkeys(row["learner"] for row in table)]
     return sorted(last, key=lambda row: row["mean"])
 
 
-# -- what the paper says ---------------------------------------------------------------------------------------------
+# -- claims of the paper ---------------------------------------------------------------------------------------------
 
 
 class ClaimCheck(NamedTuple):
-    """A claim of the paper, whether the table bears it out, and why."""
+    """A claim of the paper, whether the table confirms it, and the evidence."""
 
     claim: str
     holds: bool
@@ -133,7 +133,7 @@ class ClaimCheck(NamedTuple):
 
 
 def claim_checks(table: Table, ours: str) -> list[ClaimCheck]:
-    """The :data:`CLAIMS` of the paper about its curve, checked for ``ours`` against the baselines."""
+    """Check the :data:`CLAIMS` of the paper about its curve, for ``ours`` against the baselines."""
     rivals = [name for name in dict.fromkeys(row["learner"] for row in table) if name not in OURS]
     mine, best = rows_where(table, learner=ours), next(row for row in ranking(table) if row["learner"] in rivals)
     episodes, mean = column(mine, "episodes"), column(mine, "mean")
@@ -170,7 +170,7 @@ def _lowest_throughout(episodes: np.ndarray, mean: np.ndarray, best: np.ndarray)
 
 
 def _flattest(episodes: np.ndarray, mean: np.ndarray, others: np.ndarray, rivals: list[str]) -> ClaimCheck:
-    """By the regret per episode over the second half of the run."""
+    """Compare the regret per episode over the second half of the run."""
     half = int(np.searchsorted(episodes, episodes[-1] / 2))
     length = episodes[-1] - episodes[half]
     slope, slopes = (mean[-1] - mean[half]) / length, (others[:, -1] - others[:, half]) / length
@@ -182,7 +182,7 @@ def _flattest(episodes: np.ndarray, mean: np.ndarray, others: np.ndarray, rivals
     )
 
 
-def _tell(beta: float, table: Table) -> str:
+def _describe(beta: float, table: Table) -> str:
     order = ranking(table)
     figure = 4 + round(beta)
     return (
@@ -223,7 +223,7 @@ def _number(value: float) -> str:
     return f"{value:.3g}".replace("e+0", "e")
 
 
-# -- all of them at a glance -----------------------------------------------------------------------------------------
+# -- overview --------------------------------------------------------------------------------------------------------
 
 
 def _sweep_overview(size: Size) -> list[RunSpec]:
@@ -231,7 +231,7 @@ def _sweep_overview(size: Size) -> list[RunSpec]:
 
 
 def _table_overview(results: Results) -> Table:
-    """The last point of every curve and, for Entropic-BPI, which claims hold."""
+    """Return the last point of every curve and, for Entropic-BPI, which claims hold."""
     table = []
     for beta in BETAS:
         curves = _table(results.where(results.runs["beta"] == beta))
@@ -243,7 +243,7 @@ def _table_overview(results: Results) -> Table:
 
 
 def _draw_overview(table: Table) -> Any:
-    """The regret at the end as a multiple of what Entropic-BPI has with the printed bonus."""
+    """Draw the regret at the end as a multiple of that of Entropic-BPI with the printed bonus."""
     figure = new_figure(7.0, 3.6)
     axes = figure.subplots()
     ends = {(row["beta"], row["learner"]): row["mean"] for row in table}
@@ -259,7 +259,7 @@ def _draw_overview(table: Table) -> Any:
     return finished(figure, ncols=4)
 
 
-def _tell_overview(table: Table) -> str:
+def _describe_overview(table: Table) -> str:
     last = table[-1]
     text = (
         f"Figures 5 to 8 of the paper at a glance: regret at the end on the risky bridge (H = {HORIZON}), as a multiple of "
@@ -278,4 +278,4 @@ def _at_every_beta(rows: Table, claim: str) -> ClaimCheck:
     return ClaimCheck(f"{claim} at every β", len(holds) == len(BETAS), where)
 
 
-OVERVIEW = Plot(_sweep_overview, _table_overview, _draw_overview, _tell_overview)
+OVERVIEW = Plot(_sweep_overview, _table_overview, _draw_overview, _describe_overview)

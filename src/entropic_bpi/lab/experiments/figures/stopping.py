@@ -29,7 +29,7 @@ LOWER, UPPER = "lower bound, hard instance of this size", "upper bound, paper's 
 CERTIFY_HORIZON = 9
 CERTIFY_BETAS = (-2.0, -1.5, -1.0, -0.5, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5)
 CERTIFY_QUICK_BETAS = (-2.0, -0.5, 0.5, 2.5, 4.5)
-# What we ask for before we call a rise sharp, and log τ linear.
+# Criteria for a sharp increase (a factor) and for a linear log τ (a share of the variance).
 SHARP, LINEAR = 2, 0.95
 AXES = {"beta": "risk parameter β (1 / units of reward)", "horizon": "horizon H (steps)"}
 
@@ -42,7 +42,7 @@ def _sweep(horizon: Any, beta: Any, size: Size) -> list[RunSpec]:
 
 
 def stopping_times(results: Results) -> Table:
-    """One row per setting, with the stopping time summarised over seeds."""
+    """Return a row for each setting, with the stopping time summarised over seeds."""
     runs = results.runs
     rules = np.array([rule_of(spec) for spec in results.specs], dtype=object)
     labels = list(zip(rules, runs["beta"].tolist(), runs["horizon"].tolist(), strict=True))
@@ -80,7 +80,7 @@ def _draw_against(axis: str, table: Table) -> Any:
 
 
 def draw_capped(axes: Any, table: Table, axis: str, colour: str, label: str | None = "some runs capped") -> None:
-    """Mark points whose mean is only a lower bound, and show the median beside it."""
+    """Mark points whose mean is only a lower bound, and draw the median beside it."""
     capped = [row for row in table if row["capped"]]
     if capped:
         axes.plot(
@@ -89,8 +89,8 @@ def draw_capped(axes: Any, table: Table, axis: str, colour: str, label: str | No
         axes.plot(column(capped, axis), column(capped, "median"), ls="", marker="_", color=colour)
 
 
-def _tell(figure: int, against: str, axis: str, symbol: str, table: Table) -> str:
-    """The claims of the paper about τ along an axis, checked for each bonus."""
+def _describe(figure: int, against: str, axis: str, symbol: str, table: Table) -> str:
+    """Describe a figure: the claims of the paper about τ along an axis, checked for each bonus."""
     capped = sum(row["capped"] for row in table)
     text = (
         f"Figure {figure} of the paper: episodes τ until the stop against {against}, {table[0]['seeds']} seeds, {_HOW}"
@@ -98,32 +98,32 @@ def _tell(figure: int, against: str, axis: str, symbol: str, table: Table) -> st
     )
     for rule, words in OURS.items():
         rows = rows_where(table, rule=rule)
-        text += f" With {words}, {_tell_rise(rows, axis, symbol) if rows else 'the runs are missing.'}"
+        text += f" With {words}, {_describe_rise(rows, axis, symbol) if rows else 'the runs are missing.'}"
     if capped:
-        text += (
-            f" {capped} runs were capped; where that happens the mean is a lower bound and the median stands beside it."
-        )
+        text += f" {capped} runs were capped; for these the mean is a lower bound, and the median is shown beside it."
     if axis == "beta":
-        text += " The figure `chi2` looks for the reason of the changing slope."
+        text += " The figure `chi2` examines why the slope changes."
     return text
 
 
-def _tell_rise(rows: Table, axis: str, symbol: str) -> str:
+def _describe_rise(rows: Table, axis: str, symbol: str) -> str:
     x, log_tau, first, last = column(rows, axis), np.log(column(rows, "mean")), rows[0], rows[-1]
     slope, share = line(x, log_tau)
     steps, factor = np.diff(log_tau) / np.diff(x), math.exp(log_tau[-1] - log_tau[0])
     sharply = bool((steps > 0).all()) and factor >= SHARP
     text = (
         f"τ goes from {first['mean']:.3g} episodes at {symbol} = {first[axis]:g} to {last['mean']:.3g} at {symbol} = "
-        f"{last[axis]:g}, a factor of {factor:.3g}. It increases sharply: {_confirmed(sharply)} (asked: a rise at "
+        f"{last[axis]:g}, a factor of {factor:.3g}. It increases sharply: {_confirmed(sharply)} (criterion: a rise at "
         f"every step and a factor of {SHARP} over the range). log τ is roughly linear in {symbol}: "
-        f"{_confirmed(share >= LINEAR)} (asked: a line explains {LINEAR:.0%} of the variance of log τ; it explains "
+        f"{_confirmed(share >= LINEAR)} (criterion: a line explains {LINEAR:.0%} of the variance of log τ; it explains "
         f"{share:.1%}, with slope {slope:.3g} per unit of {symbol}, while slopes between neighbours go "
         f"from {steps.min():.3g} to {steps.max():.3g})."
     )
     if axis == "beta":
         varies = steps.max() > 2 * steps.min()
-        text += f" The slope is not constant in β: {_confirmed(varies)} (the paper observes it; asked: a factor of 2)."
+        text += (
+            f" The slope is not constant in β: {_confirmed(varies)} (observed in the paper; criterion: a factor of 2)."
+        )
     return text.replace("e+0", "e")
 
 
@@ -139,8 +139,8 @@ _HOW = (
 
 
 def _figure(number: int, horizon: Any, beta: Any, axis: str, symbol: str, against: str) -> Plot:
-    tell = partial(_tell, number, against, axis, symbol)
-    return Plot(partial(_sweep, horizon, beta), stopping_times, partial(_draw_against, axis), tell)
+    describe = partial(_describe, number, against, axis, symbol)
+    return Plot(partial(_sweep, horizon, beta), stopping_times, partial(_draw_against, axis), describe)
 
 
 FIG3 = _figure(3, HORIZON, BETAS, "beta", "β", f"β at H = {HORIZON}")
@@ -199,7 +199,7 @@ def _finite(table: Table, rule: str) -> Table:
     return [row for row in rows_where(table, rule=rule) if np.isfinite(row["mean"])]
 
 
-def _tell_certify(table: Table) -> str:
+def _describe_certify(table: Table) -> str:
     measured = [row for row in table if row["seeds"]]
     printed, checked, ours, most = (
         {row["beta"]: row["mean"] for row in rows_where(measured, rule=rule)}
@@ -217,15 +217,15 @@ def _tell_certify(table: Table) -> str:
     upper = column(_finite(table, UPPER), "mean")
     if upper.size:
         text += (
-            " Far above the picture is the proved upper bound for the paper's rule with sharp constants that tests after "
-            f'every episode (`theory.upper_bound`, form "implicit"): {upper.min():.1g} to {upper.max():.1g}.'
+            " The proved upper bound for the paper's rule with sharp constants and a test after every episode "
+            f'(`theory.upper_bound`, form "implicit") is outside the plotted range: {upper.min():.1g} to {upper.max():.1g}.'
         )
     holds = len(_finite(table, LOWER))
     if holds:
         text += (
             f' The dotted line is the lower bound (`theory.lower_bound`, form "exact"), drawn at the {holds} values of β '
             "where its conditions hold. It is about the hard instance with these sizes and a learner that assumes "
-            "nothing, not about the bridge: a rule that gets below it here contradicts nothing."
+            "nothing, not about the bridge: a rule that is below it here is no contradiction."
         )
     return text
 
@@ -235,4 +235,4 @@ def _times(more: dict[float, float], fewer: dict[float, float]) -> str:
     return f"{min(ratios):.3g} to {max(ratios):.3g} times"
 
 
-CERTIFY = Plot(_sweep_certify, _table_certify, _draw_certify, _tell_certify)
+CERTIFY = Plot(_sweep_certify, _table_certify, _draw_certify, _describe_certify)

@@ -1,8 +1,8 @@
-"""How tight is it? Measured stopping times beside what no algorithm can beat and what is proved, and what each factor costs.
+"""Measured stopping times beside lower and upper bounds, and the cost of each factor of the bounds.
 
-The lower bound is about the very model that is played: on the hard instance without a special choice it is the one of the
-theorem, on the bridge it is :func:`~entropic_bpi.theory.characteristic_time`. Both hold for algorithms that know which
-successors are possible, as long as kernels may change from step to step; so no rule that pools steps is shown.
+The lower bound is for the model that is played: on the hard instance without a special choice it is that of the theorem, on
+the bridge it is :func:`~entropic_bpi.theory.characteristic_time`. Both hold for algorithms that know the possible
+successors, if kernels may change from step to step; so no rule with pooled counts is shown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHOWN = ("paper, verified constants", SHARP, "KL, nothing assumed", "KL, success
 HARD, BRIDGE = "hard instance", "risky bridge"
 HARD_SIZES = {"n_states": 6, "n_actions": 2}
 HORIZONS = {HARD: 6, BRIDGE: 5}
-# Accuracies at β = 1 and -1, and risk parameters at the accuracy that comes last; condition A holds at all of them.
+# Accuracies at β = 1 and -1; the last one is used for all risk parameters. Condition A holds at all of them.
 ACCURACIES = {HARD: (0.01, 0.02, 0.08, 0.04), BRIDGE: (0.025, 0.05, 0.2, 0.1)}
 BETAS = (-2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 1.0, 2.0)
 QUICK_BETAS = (-1.0, 1.0)
@@ -34,7 +34,7 @@ FULL_BOUNDS, NOTHING = "none", "nothing"
 
 
 def _settings(quick: bool) -> list[tuple[str, float, float]]:
-    """Model, β and ε of every point."""
+    """Return model, β and ε of every point."""
     points = []
     for name in (HARD, BRIDGE):
         accuracies = ACCURACIES[name][2:] if quick else ACCURACIES[name]
@@ -52,7 +52,7 @@ def _runs(name: str, beta: float, eps: float, rule: str, seeds: int) -> list[Run
 
 
 def _labels(results: Results) -> list[tuple[str, float, float, str, str]]:
-    """Model, β, ε, rule and the factor that is missing of every run."""
+    """Return model, β, ε, rule and the removed factor of every run."""
     labels = []
     for fields in results.specs:
         name = HARD if fields["instance"] == "hard_instance" else BRIDGE
@@ -83,7 +83,7 @@ def _table_tight(results: Results) -> Table:
 
 
 def _bounds(name: str, beta: float, eps: float) -> tuple[float, float]:
-    """What no algorithm can beat on this model, and what is proved for the paper's rule on models of its size."""
+    """Return a lower bound for every algorithm on this model, and the upper bound for the paper's rule on its size."""
     from entropic_bpi.lab.limits import bounds, characteristic
     from entropic_bpi.model.return_law import max_return
 
@@ -136,7 +136,7 @@ def _draw_view(axes: Any, axis: str, points: Table) -> None:
         axes.minorticks_off()
 
 
-def _tell_tight(table: Table) -> str:
+def _describe_tight(table: Table) -> str:
     above = [row for row in table if row["mean"] >= row["lower"]]
     sharp = rows_where(table, rule=SHARP)
     below = [row for row in sharp if row["mean"] <= row["upper"]]
@@ -156,10 +156,10 @@ def _tell_tight(table: Table) -> str:
     return text.rstrip()
 
 
-TIGHT = Plot(_sweep_tight, _table_tight, _draw_tight, _tell_tight)
+TIGHT = Plot(_sweep_tight, _table_tight, _draw_tight, _describe_tight)
 
 
-# -- where the factors come from -------------------------------------------------------------------------------------
+# -- the cost of the factors -----------------------------------------------------------------------------------------
 
 
 def _factor_points() -> list[tuple[str, float, float]]:
@@ -178,7 +178,7 @@ def _sweep_factors(size: Size) -> list[RunSpec]:
 
 
 def _table_factors(results: Results) -> Table:
-    """Runs with and without a factor share their seeds, so they are compared seed by seed."""
+    """Compare runs with and without a factor seed by seed, since they share their seeds."""
     labels, seeds, episodes = _labels(results), results.runs["seed"], results.runs["episodes"]
     taken: dict[Any, dict[int, float]] = {}
     for label, seed, count in zip(labels, seeds, episodes, strict=True):
@@ -221,7 +221,7 @@ def _draw_factors(table: Table) -> Any:
     return figure
 
 
-def _tell_factors(table: Table) -> str:
+def _describe_factors(table: Table) -> str:
     text = (
         "How many times fewer episodes a run would take if one factor of its bounds were not there, at one accuracy of "
         "both models and β = 1, -1; geometric means over seeds. Runs without a factor certify nothing: they show what it "
@@ -238,4 +238,4 @@ def _tell_factors(table: Table) -> str:
     return text.rstrip()
 
 
-FACTOR_COSTS = Plot(_sweep_factors, _table_factors, _draw_factors, _tell_factors)
+FACTOR_COSTS = Plot(_sweep_factors, _table_factors, _draw_factors, _describe_factors)

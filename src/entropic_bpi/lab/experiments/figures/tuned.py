@@ -1,8 +1,7 @@
-"""Regret when each learner has the bonus scale that suits it best, out of one grid common to all.
+"""Regret with the best bonus scale of each learner, out of one grid for all.
 
-Regret over K episodes is what is tuned for and what is ranked, and it is not all that matters: the smaller the bonus, the
-sooner a learner settles on some policy, and one that is nearly best costs little within K episodes. So the table says what
-the policies at the end lose.
+Scales are chosen, and learners ranked, by the regret over K episodes. The smaller the bonus, the sooner a learner settles on
+a policy, and a nearly optimal policy costs little within K episodes. So the table also has the loss of the final policies.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from entropic_bpi.lab.experiments.store import Results
 
 SCALES = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
 BETA, EPISODES = 2.0, 10**6
-# Seeds from here on choose the scale; the curves are drawn from the others, so that choosing does not flatter them.
+# Seeds from this one on choose the scale; the curves are drawn from the others, so that the choice does not bias them.
 TUNING_SEED = 1000
-# A policy is best if it loses less than this, which is rounding.
+# A policy that loses less than this, which is rounding, counts as optimal.
 BEST = 1e-9
 
 
@@ -52,7 +51,7 @@ def _table(results: Results) -> Table:
     return table
 
 
-def _tell(table: Table) -> str:
+def _describe(table: Table) -> str:
     order = ranking(table)
     episodes = order[0]["episodes"]
     chosen = ", ".join(f"{NAMES[row['learner']]} {row['scale']:g}" for row in order)
@@ -69,18 +68,18 @@ def _tell(table: Table) -> str:
 
 
 def _ends(order: Table) -> str:
-    """What the ranking is about, by what the policies at the end lose."""
+    """Describe the losses of the final policies, which say what the ranking measures."""
     lost = "; ".join(f"{NAMES[row['learner']]} {_range(row)}" for row in order)
     found = [NAMES[row["learner"]] for row in order if row["true_gap_high"] <= BEST]
     gaps = np.concatenate([column(order, "true_gap_low"), column(order, "true_gap_high")])
-    said = f"What the policy at the end loses per episode, from the smallest to the largest over the seeds: {lost}."
+    text = f"Loss per episode of the final policy, from the smallest to the largest over the seeds: {lost}."
     if np.ptp(gaps) <= BEST < gaps.min():
         return (
-            f"{said} All of them end with a policy that loses the same and is not the best one: the ranking says who "
-            "settles on it first, not who finds the best."
+            f"{text} All learners end with a policy of the same loss, which is not optimal: the ranking says which "
+            "learner settles on it first, not which finds an optimal one."
         )
     best = f"{', '.join(found)} end{'s' * (len(found) == 1)}" if found else "No learner ends"
-    return f"{said} {best} with a best policy on every seed; for the others the regret goes on growing at that rate."
+    return f"{text} {best} with an optimal policy on every seed; the regret of the others keeps growing at that rate."
 
 
 def _range(row: dict[str, Any]) -> str:
@@ -88,4 +87,4 @@ def _range(row: dict[str, Any]) -> str:
     return f"{low:.2g}" if high - low <= BEST else f"{low:.2g} to {high:.2g}"
 
 
-TUNED = Plot(_sweep, _table, draw, _tell)
+TUNED = Plot(_sweep, _table, draw, _describe)
