@@ -75,7 +75,7 @@ def _backup(certificate: Certificate, h: int, values: np.ndarray, beta: float, u
 def _at_start(certificate: Certificate, values: np.ndarray, beta: float) -> float:
     """Return the estimated risk of ``values`` in the first state."""
     problem, seen = certificate.problem, certificate.transitions
-    if not problem.artificial:
+    if not problem.artificial or not certificate.episodes:  # before the first episode any state will do
         return float(values[problem.first_state])
     begun = seen.rows == problem.n_rows - 1
     return float(_risk(seen.rows[begun], seen.times[begun], values[seen.successors[begun]], beta)[1][0])
