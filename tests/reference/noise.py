@@ -1,6 +1,7 @@
 """An adversary for declared noise: random mechanics and counts, and laws inside all balls against a claim.
 
-The laws may differ from step to step, which both certificates allow; each lies in every ball of its law.
+The laws may differ from step to step, which the certificates by ratios and by pairs allow. Boxes are parts of the balls of
+one law, which is the same at every step. Each law lies in every ball of its own.
 """
 
 from dataclasses import dataclass
@@ -140,8 +141,8 @@ class Adversary:
                 best, mine = best_now, new
         return best[case.start] / beta, mine[case.start] / beta
 
-    def attack(self, policy, objective, rng, rounds):
-        """The largest ``objective(best value, policy's value)`` found."""
+    def attack(self, policy, objective, rng, rounds, *, alike=False):
+        """The largest ``objective(best value, policy's value)`` found; ``alike`` laws are the same at every step."""
         case, H = self.case, self.case.horizon
         K = max(case.sizes)
         laws = np.zeros((H, len(case.sizes), K))
@@ -153,7 +154,7 @@ class Adversary:
         for _ in range(rounds):
             h, g = int(rng.integers(H)), int(rng.integers(len(case.sizes)))
             k = case.sizes[g]
-            everywhere = rng.random() < 0.4
+            everywhere = rng.random() < 0.4 or alike
             q = laws[h, g, :k]
             if rng.random() < 0.7:
                 i, j = rng.choice(k, 2, replace=False)
