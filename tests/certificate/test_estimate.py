@@ -112,3 +112,13 @@ def test_a_policy_that_is_the_same_at_every_step_does_not():
     mdp = eb.FiniteMDP(np.ones((1, 2, 1)), np.array([[0.0, 1.0]]), horizon=3)
     policy = eb.Policy.load(eb.identify(mdp, beta=-1.0, eps=0.5, delta=0.1, seed=1))
     assert [policy(0) for _ in range(5)] == [1] * 5
+
+
+@pytest.mark.parametrize("risk", [eb.Entropic(-1.0), eb.Entropic(0.0), eb.EVaR(0.2)])
+@pytest.mark.parametrize("start", [0, [0.5, 0.5]])
+def test_before_the_first_episode_it_is_the_policy_of_the_certificate(start, risk):
+    """A wide ε is reached at once; where the start is random, no first state was seen."""
+    mdp = eb.FiniteMDP(np.full((2, 2, 2), 0.5), np.random.default_rng(0).random((2, 2)), horizon=2, start=start)
+    result = eb.identify(mdp, risk=risk, eps=100.0, delta=0.1, seed=0)
+    assert result.episodes == 0
+    assert np.array_equal(result.best_estimate.actions, result.policy)

@@ -171,6 +171,22 @@ def test_discounted_returns_reckon_with_what_comes_after_the_horizon():
     assert law.lower.mean <= mean[1]
 
 
+@pytest.mark.parametrize("discount", [None, 0.6])
+@pytest.mark.parametrize("reward", [0.0, 0.3, -2.0, 1e-200])
+def test_a_return_that_is_certain_is_an_atom(reward, discount):
+    """Discounted, rewards that are all equal have no range from which a step could be taken."""
+    mdp = eb.FiniteMDP(np.full((2, 2, 2), 0.5), np.full((2, 2), reward), horizon=3)
+    claim = eb.identify(mdp, beta=-0.5, eps=0.1, delta=0.1, discount=discount, max_episodes=3, seed=0).certificate
+    value = 3 * reward if discount is None else reward / (1 - discount)
+    room = 1e-8 * abs(reward) if reward else 1e-8
+    for number, below in ((value + room, 1.0), (value - room, 0.0), (1e300, 1.0), (-1e308, 0.0)):
+        measures = ("mean", "cvar 0.1", "quantile 0.5", f"below {number!r}", f"above {number!r}")
+        found = eb.appraise(claim, {"any": claim.policy}, measures=measures)
+        assert eb.verify(found).problems == []
+        for row, exact in zip(found.table, (value, value, value, below, 1.0 - below), strict=True):
+            assert exact - room <= row["lower"] <= exact <= row["upper"] <= exact + room
+
+
 def test_random_rewards_are_refused():
     options = {"horizon": 3, "reward_range": (0, 1), "reward_law": "random", "delta": 0.1, "seed": 1}
     for beta, words in ((0.0, "one risk: certify"), (-1.0, "random rewards were learned for beta = -1")):

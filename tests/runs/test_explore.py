@@ -73,6 +73,16 @@ def test_the_promise_is_verified_and_kept(declared, betas):
         assert eb.verify(promised).ok
 
 
+@pytest.mark.parametrize("start", [0, [1.0]])
+def test_where_nothing_has_to_be_learned_the_promise_is_verified(start):
+    """The promise is 0, and the verifier's bound is 0 rounded up."""
+    mdp = eb.FiniteMDP(np.ones((1, 2, 1)), np.zeros((1, 2)), horizon=3, start=start)
+    found = eb.explore(mdp, eps=0.1, delta=0.1, betas=(-0.1, -0.01), max_episodes=40, seed=0)
+    assert found.stopped
+    assert eb.verify(found.certificate).problems == []
+    assert eb.verify(found.solve(np.array([[0.0, 1.0]]), -0.05)).problems == []
+
+
 def test_a_claim_by_the_promise_cannot_go_beyond_it():
     found = eb.explore(BRIDGE, eps=0.5, delta=0.1, betas=(-1, 1), seed=1, **KNOWN)
     rng = np.random.default_rng(0)

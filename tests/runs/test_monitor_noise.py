@@ -127,6 +127,32 @@ def test_an_outcome_that_no_label_explains_is_an_alarm_at_once():
     assert "no label of the declared noise" in monitor.suspects[0]
 
 
+def tired_walk(state, action, label):
+    """Rewards of the state and action alone: slots of the model have none."""
+    return min(max(state + (label if action else -label), 0), 3), float(state == 3) + 0.1 * action
+
+
+@pytest.mark.parametrize(("law", "alarm"), [([0.3, 0.4, 0.3], False), ([0.9, 0.05, 0.05], True)])
+def test_a_model_whose_rewards_do_not_depend_on_the_label_is_watched(law, alarm):
+    labels = 0, 1, -1
+    mdp = eb.FiniteMDP.from_noise(range(4), range(2), labels, [0.3, 0.4, 0.3], tired_walk, horizon=4, start=1)
+    assert mdp.rewards.shape == (4, 2)
+    goal = {"beta": -1.0, "eps": 1e-6, "delta": 0.1, "noise": "model", "max_episodes": 500, "seed": 0}
+    monitor, rng = eb.Monitor(eb.identify(mdp, **goal)), np.random.default_rng(0)
+    for _ in range(100):
+        states, actions, rewards = [1], rng.integers(2, size=4).tolist(), []
+        for action in actions:
+            following, reward = tired_walk(states[-1], action, labels[int(rng.choice(3, p=law))])
+            states.append(following)
+            rewards.append(reward)
+        monitor.observe(states, actions, rewards)
+    assert monitor.alarm == alarm
+    assert monitor.excluded is None
+    following, _ = tired_walk(1, 1, 1)
+    monitor.observe([1, following], [1], [0.2])
+    assert monitor.excluded is not None  # another reward than the known one
+
+
 class Shop(gymnasium.Env):
     """The same with rewards that are part of the outcome."""
 

@@ -125,6 +125,33 @@ def test_too_many_pairs_are_refused():
     assert "the pair certificate is about more than" in refused_at_once(content)
 
 
+def test_noise_with_many_labels_takes_no_longer_than_the_file_is():
+    """Each of 20,000 labels is a class by itself: to compare all of them with each other would take minutes."""
+    many, labels = 20_000, {"a": range(3), "b": range(1)}
+    chances = {"a": [0.2, 0.3, 0.5], "b": [1.0]}
+    mdp = eb.FiniteMDP.from_noise(
+        range(3), range(1), labels, chances, lambda s, a, w: s or w,
+        horizon=2, start=0, law=lambda s, a: "b" if s else "a",
+    )  # fmt: skip
+    goal = {"beta": 1.0, "eps": 1.0, "delta": 0.1, "max_episodes": 1, "seed": 0}
+    content = eb.identify(mdp, noise="model", **goal).certificate._content()
+    problem, names, alone = content["problem"], list(map(str, range(many))), many - 1
+    assert content["counts"]["episodes"] == 0
+    problem |= {"n_states": many, "state_names": names, "rewards": [[[0.0]] * many]}
+    problem["noise"] |= {
+        "labels": [names, ["0"]],
+        "law": [0] + [1] * alone,
+        "classes": list(range(many)) + [0] * alone,
+    }
+    used = [many] + [1] * alone
+    problem["slots"] |= {"begin": list(range(many)), "used": used, "possible": used, "successor": list(range(many))}
+    content["policy"] = [[0] * many] * 2
+    content["assumptions"][-1] = content["assumptions"][-1].replace("3 or 1 labels", f"{many} or 1 labels")
+    began = time.process_time()
+    assert eb.verify(Stated(content)).problems == []
+    assert time.process_time() - began < 10
+
+
 def test_counts_whose_sum_is_not_exact_are_refused(certificate):
     content = copy.deepcopy(certificate._content())
     content["counts"]["times"] = [2**53] * len(content["counts"]["times"])

@@ -76,7 +76,7 @@ def _backup(certificate: Certificate, h: int, values: np.ndarray, beta: float, u
 def _at_start(certificate: Certificate, values: np.ndarray, beta: float) -> float:
     """Return the estimated risk of ``values`` in the first state."""
     problem, seen = certificate.problem, certificate.transitions
-    if not problem.artificial or not certificate.episodes:  # without an episode, all policies are alike
+    if not problem.artificial or not certificate.episodes:  # before the first episode any state will do
         return float(values[problem.first_state])
     first = seen.rows == problem.n_rows - 1
     return float(_risk(seen.rows[first], seen.times[first], values[seen.successors[first]], beta)[1][0])

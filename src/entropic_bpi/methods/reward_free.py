@@ -257,7 +257,7 @@ class RewardFree:
         cells = tuple(Cell(b, b, None) for b in sorted(points))
         size = self.problem.horizon * max(abs(self.low), abs(self.high)) * 1e-15
         ends = self.problem.horizon * self.low - size, self.problem.horizon * self.high + size
-        return Claim(*ends, min(gap * (1 + CLAIM_ROUNDING), ends[1] - ends[0]), cells=cells)
+        return Claim(*ends, min(max(gap * (1 + CLAIM_ROUNDING), size), ends[1] - ends[0]), cells=cells)
 
     def bound_at_most(self, counts: Counts) -> float:
         """Return the bound for all rewards at the largest |β|, for a policy that is optimal in the estimated model there.

@@ -15,7 +15,6 @@ in :func:`entropic_bpi.return_law`.
 """
 
 import math
-import sys
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -70,20 +69,20 @@ class Tails(NamedTuple):
         """The thresholds."""
         return (self.first + np.arange(self.below.shape[1])) * self.step
 
-    def _probability(self, index: int) -> tuple[float, float]:
+    def _probability(self, index: float) -> tuple[float, float]:
         i = index - self.first
         if i < 0:
             return 0.0, 0.0
-        lower, upper = self.below[:, min(i, self.below.shape[1] - 1)].tolist()
+        lower, upper = self.below[:, int(min(i, self.below.shape[1] - 1))].tolist()
         return lower, upper
 
     def at_most(self, x: float) -> tuple[float, float]:
         """Return bounds on P(return ≤ x)."""
-        return self._probability(math.floor(x / self.step + self.slack))
+        return self._probability(np.floor(x / self.step + self.slack))
 
     def at_least(self, x: float) -> tuple[float, float]:
         """Return bounds on P(return ≥ x)."""
-        lower, upper = self._probability(math.ceil(x / self.step - self.slack) - 1)
+        lower, upper = self._probability(np.ceil(x / self.step - self.slack) - 1)
         return 1.0 - upper, 1.0 - lower
 
     def _outwards(self, lower: float, upper: float) -> tuple[float, float]:
@@ -149,7 +148,8 @@ def tails_of(method: KL, counts: Counts, policy: np.ndarray, step: float) -> Tai
 
 def step_of_grid(problem: Problem, counts: Counts, bins: int | None) -> float:
     """Return the step of which all rewards are multiples or, if that is too small, one with as many bins as is quick."""
-    spread = max(problem.return_spread + problem.tail[1] - problem.tail[0], sys.float_info.min)
+    largest = problem.duration * max(map(abs, problem.possible_rewards)) or 1.0  # any step, if all rewards are 0
+    spread = max(problem.return_spread + problem.tail[1] - problem.tail[0], 1e-12 * largest, 1e-300)
     most = max(_FEWEST_BINS, _MOST_ENTRIES // len(problem.frame.states))
     if bins is None and problem.discount is None:
         common = _common_step(_rewards_of(problem, counts.arrays))

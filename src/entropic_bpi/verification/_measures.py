@@ -142,18 +142,18 @@ class Law(KLRecursion):
         if not np.all(np.isfinite([below, above, short, long])):
             raise Rejected("the bounds of the law of the return are not finite")
 
-    def _probability(self, index: int) -> tuple[float, float]:
+    def _probability(self, index: float) -> tuple[float, float]:
         at = index - self.first
         if at < 0 or at >= len(self.below) - 1:
             return float(at >= 0), float(at >= 0)
-        return max(0.0, float(self.below[at])), min(1.0, float(self.above[at]))
+        return max(0.0, float(self.below[int(at)])), min(1.0, float(self.above[int(at)]))
 
     def bounds_of(self, kind: str, number: float) -> tuple[float, float]:
         """Return bounds on P(return ≤ x), P(return ≥ x), the mean, a quantile or CVaR."""
         if kind == "below":
-            return self._probability(math.floor(number / self.step + self.slack))
+            return self._probability(np.floor(number / self.step + self.slack))
         if kind == "above":
-            less = self._probability(math.ceil(number / self.step - self.slack) - 1)
+            less = self._probability(np.ceil(number / self.step - self.slack) - 1)
             ends = zip(less, (1, -1), strict=True)
             upper, lower = (1.0 - p if p in (0.0, 1.0) else float(toward(1.0 - p, side)) for p, side in ends)
             return lower, upper
@@ -363,7 +363,7 @@ def _read_measure(text: str) -> tuple[str, float]:
     except ValueError:
         number = math.nan
     level = 0 < number < 1 or (kind == "cvar" and number == 1)
-    if not (level if kind in ("evar", "cvar", "quantile") else kind in _UNBOUNDED and abs(number) <= 1e300):
+    if not (level if kind in ("evar", "cvar", "quantile") else kind in _UNBOUNDED and math.isfinite(number)):
         raise Rejected(f"{text!r:.80} is not a measure")
     return kind, number
 

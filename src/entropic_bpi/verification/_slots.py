@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from functools import cached_property
 from itertools import product
 from types import SimpleNamespace
@@ -36,12 +35,13 @@ class Ball(NamedTuple):
     classes: tuple[frozenset[int], ...]
 
 
-Tallies = dict[tuple[Ball, frozenset[int]], int]  # of the classes of balls
-
-
-def _is_finer(fine: Ball, coarse: Ball) -> bool:
-    """Return whether both have one law, and each class of the first lies in one of the second."""
-    return fine.law == coarse.law and all(any(mine <= theirs for theirs in coarse.classes) for mine in fine.classes)
+def _within(fine: Ball, coarse: Ball) -> list[int]:
+    """Return the class of ``coarse`` in which each class of ``fine`` lies, or an empty list if one lies in none."""
+    if fine.law != coarse.law:
+        return []
+    where = {label: i for i, labels in enumerate(coarse.classes) for label in labels}
+    found = [{where[label] for label in labels} for labels in fine.classes]
+    return [min(each) for each in found] if all(len(each) == 1 for each in found) else []
 
 
 class Noise:
@@ -72,21 +72,21 @@ class Noise:
                 raise Rejected(
                     f"noise.classes: {problem.describe(pair)} has outcomes that no label leads to, or lacks some"
                 )
-            together = [frozenset(w for w, slot in enumerate(slots) if slot == each) for each in dict.fromkeys(slots)]
-            self.balls.append(Ball(int(self.law[pair]), tuple(together)))
-        self.different = list(dict.fromkeys(self.balls))
+            together: dict[int, list[int]] = {}
+            for w, slot in enumerate(slots):
+                together.setdefault(slot, []).append(w)
+            self.balls.append(Ball(int(self.law[pair]), tuple(map(frozenset, together.values()))))
+        number = {ball: i for i, ball in enumerate(dict.fromkeys(self.balls))}
+        self.different, self.number = list(number), np.array([number[ball] for ball in self.balls])
 
     @cached_property
-    def _coupled(self) -> tuple[np.ndarray, np.ndarray]:
-        """The number of each pair's ball, and for two balls whether the class of the first determines that of the second."""
-        number = {ball: i for i, ball in enumerate(self.different)}
-        tells = [[len(b.classes) == 1 or _is_finer(a, b) for b in self.different] for a in self.different]
-        return np.array([number[ball] for ball in self.balls]), np.array(tells)
+    def _tells(self) -> np.ndarray:
+        """Return, for two different balls, whether the class of the first determines that of the second."""
+        return np.array([[len(b.classes) == 1 or bool(_within(a, b)) for b in self.different] for a in self.different])
 
     def is_coupled(self, fine: np.ndarray, coarse: np.ndarray) -> np.ndarray:
         """Return whether one label decides the outcomes of both of two pairs, and the first one determines the second."""
-        number, tells = self._coupled
-        return tells[number[fine], number[coarse]]
+        return self._tells[self.number[fine], self.number[coarse]]
 
     def counterparts(self, fine: np.ndarray, coarse: np.ndarray, size: int) -> np.ndarray:
         """Return the slots of ``coarse`` pairs that contain the slots 0 to ``size`` of ``fine`` ones, (size, pairs).
@@ -129,37 +129,35 @@ class Noise:
             if claim.black_box and claim.slot_low[0, slots[at]] == claim.slot_high[0, slots[at]]:
                 least, most = min(least, claim.slot_low[0, slots[at]]), max(most, claim.slot_high[0, slots[at]])
             own[at], low[at], high[at] = times, least, most
-        # Where each class of each pair is among the outcomes, and how often each class of each ball was played.
-        found = [
-            (begin[pair] + self.slot_of[pair][min(labels)], ball, labels)
-            for pair, ball in enumerate(self.balls)
-            for labels in ball.classes
-        ]
-        played: Counter[tuple[Ball, frozenset[int]]] = Counter()
-        for at, ball, labels in found:
-            played[ball, labels] += int(own[at])
-        counts = dict.fromkeys(played, 0)
-        for fine, coarse in product(self.different, self.different):
-            if _is_finer(fine, coarse):
-                for mine, theirs in product(fine.classes, coarse.classes):
-                    counts[coarse, theirs] += played[fine, mine] if mine <= theirs else 0
+        # Where each class of each pair is among the outcomes, and its number among the classes of different balls.
+        at = np.concatenate(
+            [k + np.array([*dict.fromkeys(part)]) for k, part in zip(begin, self.slot_of, strict=False)]
+        )
+        sizes = np.array([len(ball.classes) for ball in self.different])
+        ends = np.cumsum(sizes)
+        each = np.concatenate([np.arange(ends[ball] - sizes[ball], ends[ball]) for ball in self.number])
+        played, counts = np.zeros((2, ends[-1]), dtype=np.int64)
+        np.add.at(played, each, own[at])
+        parts = [list(zip(self.different, np.split(times, ends[:-1]), strict=True)) for times in (played, counts)]
+        for (fine, mine), (coarse, theirs) in product(*parts):
+            if into := _within(fine, coarse):
+                np.add.at(theirs, into, mine)
         if self.observed:
             counts = self._observed(claim, counts)
+        # A pair with one possible outcome has nothing to learn: only its own visits count, as without noise.
         times = np.zeros_like(own)
-        for at, ball, labels in found:
-            # A pair with one possible outcome has nothing to learn: only its own visits count, as without noise.
-            times[at] = counts[ball, labels] if len(ball.classes) > 1 else own[at]
+        times[at] = np.where(np.repeat(sizes, sizes)[each] > 1, counts[each], own[at])
         known = np.where((own > 0) & claim.black_box, -1, slots)
         return claim.used[pairs], claim.slot_successor[slots], known, times, low, high
 
-    def _observed(self, claim: Claim, inferred: Tallies) -> Tallies:
+    def _observed(self, claim: Claim, inferred: np.ndarray) -> np.ndarray:
         """Return the counts of each ball by the observed labels; ``inferred`` are those by the outcomes alone."""
         drawn, visits = np.split(claim.drawn, np.cumsum(self.sizes)[:-1]), claim.seen.between(0, len(self.balls))
         for law, labels in enumerate(drawn):
             if labels.sum() != visits.times[self.law[visits.rows] == law].sum():
                 raise Rejected(f"counts.labels of law {law} are not as many as the visits of its states and actions")
-        counts = {(ball, each): int(drawn[ball.law][list(each)].sum()) for ball, each in inferred}
-        if any(counts[each] < times for each, times in inferred.items()):
+        counts = np.array([drawn[ball.law][list(each)].sum() for ball in self.different for each in ball.classes])
+        if (counts < inferred).any():
             raise Rejected("counts.labels do not explain the outcomes that were seen")
         return counts
 

@@ -154,13 +154,13 @@ class RowEvidence:
         arrays, balls, first = self._arrays, self.problem.balls, int(self._stands_for[row])
         if balls is None or row >= len(balls.of_pair):
             return row, successor, reward
-        same = self.problem.same_reward if self._paid else math.inf  # the rewards of a model are known
+        same = self.problem.same_reward if self._paid else 0.0  # the rewards of a model are known
         for slot in range(arrays.used[row]):
             at = arrays.begin[row] + slot
-            paid = arrays.low[0, at] - same <= reward <= arrays.high[0, at] + same
+            paid = not self._paid or arrays.low[0, at] - same <= reward <= arrays.high[0, at] + same
             if arrays.successor[at] == successor and paid:
                 at = arrays.begin[first] + balls.slot_of_label[first, balls.label_of_slot[row, slot]]
-                return first, int(arrays.successor[at]), float(arrays.low[0, at])
+                return first, int(arrays.successor[at]), float(arrays.low[0, at]) if self._paid else reward
         return -1, successor, reward
 
     def _row(self, row: int) -> _Row:
