@@ -320,12 +320,7 @@ class Rollout(Summarised):
 
 
 def rollout(
-    env: Any,
-    policy: Any,
-    episodes: int = 100,
-    *,
-    horizon: int | None = None,
-    seed: int | None = None,
+    env: Any, policy: Any, episodes: int = 100, *, horizon: int | None = None, seed: int | None = None
 ) -> Rollout:
     """Play episodes with a policy.
 

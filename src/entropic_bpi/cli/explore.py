@@ -84,13 +84,7 @@ def inspect(
 
 @with_options(*declarations(without=_NOT_DECLARED), *options_of(identify, only=_OF_IDENTIFY))
 def explore(
-    *,
-    betas: tuple[float, float],
-    eps: float,
-    delta: float,
-    out: Path | None = None,
-    resume: bool = False,
-    **asked: Any,
+    *, betas: tuple[float, float], eps: float, delta: float, out: Path | None = None, resume: bool = False, **asked: Any
 ) -> Answer:
     """Play until every reward of a range can be optimised from the data, for every risk parameter of an interval.
 

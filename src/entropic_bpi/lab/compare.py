@@ -20,11 +20,7 @@ from entropic_bpi.lab.learners import Run, names, run
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.tools.checks import check_choice, check_integer, check_list, check_memory, processors
 
-__all__ = [
-    "compare_regret",
-    "confidence",
-    "playable",
-]
+__all__ = ["compare_regret", "confidence", "playable"]
 
 # Learners with tables of e^{βV}, whose algorithm has no limit at β = 0.
 _NOT_AT_ZERO = ("entropic_bpi", "ucb_advantage")

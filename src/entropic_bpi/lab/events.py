@@ -134,9 +134,7 @@ class BernsteinEvent(Event):
             deviation = np.abs(seen.of_row(np.add, (seen.times / n[seen.row] - seen.p) * z)) / unit
             surprised = seen.of_row(np.maximum, np.where(possible, 0.0, seen.times)) > 0
             excess = np.where(
-                span > 0,
-                deviation - np.sqrt(2 * variance * rate) - 3 * rate,
-                np.where(surprised, np.inf, -np.inf),
+                span > 0, deviation - np.sqrt(2 * variance * rate) - 3 * rate, np.where(surprised, np.inf, -np.inf)
             )
             result[seen.rows] = np.maximum(result[seen.rows], excess)
         return result

@@ -124,14 +124,7 @@ def _regret(runs: Mapping[str, Sequence[Run]], title: str, out: Path) -> list[Fa
 
 
 def bounds(
-    *,
-    states: int,
-    actions: int,
-    horizon: int,
-    beta: float,
-    eps: float,
-    delta: float,
-    max_return: float | None = None,
+    *, states: int, actions: int, horizon: int, beta: float, eps: float, delta: float, max_return: float | None = None
 ) -> Answer:
     """Compute lower and upper bounds on the number of episodes, side by side.
 

@@ -80,16 +80,7 @@ class Game:
             raise InvalidProblemError(f"{learner} is defined for beta != 0 only")
 
 
-def new_game(
-    mdp: FiniteMDP,
-    *,
-    beta: float,
-    episodes: int,
-    delta: float,
-    scale: float,
-    seed: Any,
-    ties: str,
-) -> Game:
+def new_game(mdp: FiniteMDP, *, beta: float, episodes: int, delta: float, scale: float, seed: Any, ties: str) -> Game:
     """Check the arguments of :func:`entropic_bpi.run` and set up a run."""
     beta, episodes = check_finite("beta", beta), check_integer("episodes", episodes)
     delta, scale = check_probability("delta", delta), check_positive("scale", scale)
