@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from enum import Enum
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -23,6 +23,22 @@ class _Ending(Enum):
 
 
 END: Final = _Ending.END
+
+
+# Attributes that had another name.
+_RENAMED = {"turn": "switch_action", "fall": "gap_reduction", "needed": "visits_needed", "pilot": "trial"}
+
+
+def with_renamed_attributes(cls: Any) -> Any:
+    """Make a class state the new name of an attribute in the error of the old one."""
+
+    def refuse(self: Any, name: str) -> NoReturn:
+        new = _RENAMED.get(name, name)
+        advice = f"is now {cls.__name__}.{new}" if new != name and hasattr(self, new) else "does not exist"
+        raise AttributeError(f"{cls.__name__}.{name} {advice}")
+
+    cls.__getattr__ = refuse
+    return cls
 
 
 class Summarised:
@@ -114,6 +130,7 @@ class Claim(NamedTuple):
     cells: tuple[Cell, ...] | None = None
 
 
+@with_renamed_attributes
 class Behaviour(NamedTuple):
     """The policy to play next: arrays ``(steps, S)`` of actions; ``switch_action`` is -1 where ``lead`` continues.
 

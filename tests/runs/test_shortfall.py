@@ -7,7 +7,7 @@ import pytest
 
 import entropic_bpi as eb
 from entropic_bpi.errors import InvalidProblemError
-from entropic_bpi.runs.data_needs import limits
+from entropic_bpi.runs.data_needs import Row, limits
 from tests.reference.logs import ROLES, play, table
 
 KERNEL = np.array([[[0.9, 0.1, 0.0], [0.2, 0.5, 0.3]], [[0.5, 0.5, 0.0], [0.0, 0.6, 0.4]], [[0.0, 0.0, 1.0]] * 2])
@@ -141,3 +141,9 @@ def test_what_limits_the_gap_is_the_same_whenever_it_is_asked():
         del used_memory
         found.append(limits(run.certificate))
     assert found == found[:1] * 5
+
+
+@pytest.mark.parametrize(("old", "new"), [("fall", "gap_reduction"), ("needed", "visits_needed")])
+def test_old_names_say_the_new_ones(old, new):
+    with pytest.raises(AttributeError, match=f"Row.{old} is now Row.{new}"):
+        getattr(Row(0, "a", "b", 3, 0.5, 7), old)

@@ -170,3 +170,12 @@ def test_forecasts_are_near_what_runs_take(capsys):
     assert len(ratios) > 15
     assert math.exp(np.abs(np.log(ratios)).mean()) < 4
     assert np.mean(held) > 0.5
+
+
+def test_old_names_say_the_new_ones():
+    outlook = eb.forecast(eb.instances.risky_bridge(horizon=3), **ASKED, trial_episodes=5)
+    for owner in (outlook, outlook.declarations[0]):
+        with pytest.raises(AttributeError, match=r"\.pilot is now .*\.trial"):
+            _ = owner.pilot
+        with pytest.raises(AttributeError, match="other does not exist"):
+            _ = owner.other

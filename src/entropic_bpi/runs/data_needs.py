@@ -23,7 +23,7 @@ from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.runs.loop import Identification
 from entropic_bpi.runs.walk import walk_observed
 from entropic_bpi.tools.checks import check_integer, check_positive
-from entropic_bpi.types import Summarised, Transitions
+from entropic_bpi.types import Summarised, Transitions, with_renamed_attributes
 
 _FIRST_TRIES = 100
 _MOST_DOUBLINGS = 24
@@ -32,6 +32,7 @@ _MOST_TRIALS = 300
 _UNPLAYED_WEIGHT = 0.1
 
 
+@with_renamed_attributes
 class Row(NamedTuple):
     """An action in a state, at one step or at all of them (None); without either, the first states of episodes.
 

@@ -22,7 +22,7 @@ from entropic_bpi.runs.identification import Setup, identify
 from entropic_bpi.runs.loop import Loop
 from entropic_bpi.runs.settings import Settings, refuse_renamed
 from entropic_bpi.tools.checks import check_integer, check_positive
-from entropic_bpi.types import Summarised
+from entropic_bpi.types import Summarised, with_renamed_attributes
 
 # Arguments of identify that only end, save or show a run, and that forecast does not accept.
 _NOT_ACCEPTED = {"max_episodes", "max_seconds", "checkpoint", "accept_errors", "preregister", "progress", "renamed"}
@@ -70,6 +70,7 @@ class TrialRun(NamedTuple):
         return f"no forecast yet: a gap of {self.gap:.3g} after {self.episodes:,} episodes"
 
 
+@with_renamed_attributes
 class Declaration(NamedTuple):
     """A declaration that could be made, and its effect.
 
@@ -124,6 +125,7 @@ class Declaration(NamedTuple):
         return ", ".join(f"{name}={value!r}" for name, value in self.declared.items())
 
 
+@with_renamed_attributes
 @dataclass(frozen=True)
 class RunForecast(Summarised):
     """What a run would probably take: the outcome of :func:`forecast`.
