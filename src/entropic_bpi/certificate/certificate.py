@@ -345,7 +345,8 @@ class Certificate(Verifiable):
                 f"the model has horizon {mdp.horizon} and {mdp.n_actions} actions, "
                 f"the certificate {problem.horizon} and {problem.n_actions}"
             )
-        names = [name if name in self._numbers else _without_copies(name) for name in mdp.state_names]
+        # A state of the model may be a copy of the environment's state (a'), or a further end (end 2).
+        names = [n if n in self._numbers else re.sub("^end [0-9]+$", "end", n.rstrip("'")) for n in mdp.state_names]
         missing = [name for name in names if name not in self._numbers]
         if missing:
             raise InvalidProblemError(f"state {missing[0]!r} of the model is not a state of the certificate")
@@ -471,8 +472,3 @@ class Certificate(Verifiable):
 
     def _content(self) -> dict[str, Any]:
         return write_content(self)
-
-
-def _without_copies(name: str) -> str:
-    """Return the name of the environment's state behind a state of its model, which may be a copy or a further end."""
-    return re.sub(r"^end [0-9]+$", "end", name.rstrip("'"))

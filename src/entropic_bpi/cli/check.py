@@ -169,7 +169,7 @@ def appraise(
     else:
         evidence = read_log(source, context.params)
         declared = {name: value for name, value in options.items() if name not in OF_A_LOG}
-    found = eb.appraise(evidence, policies, measures=measure or MEASURES, **declared)
+    found = eb.appraise(evidence, policies, measures=measure or MEASURES[:3], **declared)
     checked = None if target is None else found.report(target)
     if save is not None:
         found.save(save)

@@ -6,7 +6,7 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -60,12 +60,6 @@ def data(**values: Any) -> list[Fact]:
 def several(key: str, values: Sequence[str], name: str) -> list[Fact]:
     """Return a list of texts for programs, and one row for each of them for people."""
     return [Fact(key, list(values)), *(Fact(name="" if i else name, shown=text) for i, text in enumerate(values))]
-
-
-def table_of(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Return a table of rows that have the same keys, which are its titles."""
-    listed = list(rows)
-    return [tuple(listed[0]), *(tuple(row.values()) for row in listed)]
 
 
 def show(answer: Answer, as_json: bool) -> None:

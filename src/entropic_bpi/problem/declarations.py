@@ -36,11 +36,6 @@ REWARD_LAWS = ("fixed", "random", "random-pair")
 """The reward given state, action and next state: a number, random, or random and independent of the next state."""
 
 
-def _as_given(name: str, value: Any) -> Any:
-    """Return the value unchanged; the source checks it."""
-    return value
-
-
 def _as_array(name: str, value: Any) -> Any:
     """Return the array in a file if the value is the path of one (``.npy``), otherwise the value."""
     if not isinstance(value, str) or not value.endswith(".npy"):
@@ -91,7 +86,7 @@ class Entry(NamedTuple):
     not_for: Mapping[str, str] = {}
     excludes: Mapping[str, str] = {}
     section: str = "declare"
-    from_toml: Callable[[str, Any], Any] = _as_given
+    from_toml: Callable[[str, Any], Any] = lambda name, value: value  # which the source checks
     from_text: Callable[[str], Any] | None = None
     sentence: Callable[[Any, Any], str | None] | None = None
     always_said: bool = False

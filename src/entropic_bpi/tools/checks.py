@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 _LARGEST_INTEGER = 2**63 - 1
-_LARGEST_EXPONENT = 1e300
 LARGEST_REACH = 600.0
 # The largest numbers that a certificate can state. The verifier has its own limits, which allow these numbers.
 LARGEST_REAL = 1e300
@@ -73,12 +72,6 @@ def check_integer(name: str, value: Any, *, at_least: int = 1, at_most: float = 
 def check_seed(name: str, value: Any) -> int:
     """Return ``value`` as a seed: a non-negative integer of any size."""
     return check_integer(name, value, at_least=0, at_most=math.inf)
-
-
-def check_exponent(beta: float, reach: float) -> None:
-    """Raise an error if the product of ``beta`` and ``reach``, the largest value, could overflow."""
-    if not abs(beta) * reach <= _LARGEST_EXPONENT:
-        raise InvalidProblemError(f"|beta| times {reach:g} must be at most {_LARGEST_EXPONENT:g}, got beta = {beta:g}")
 
 
 def check_reach(beta: float, exponent: float, what: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import entropic_bpi as eb
-from entropic_bpi.cli.facts import Answer, Fact, data, line, table_of
+from entropic_bpi.cli.facts import Answer, Fact, data, line
 from entropic_bpi.cli.folders import new_folder, written
 from entropic_bpi.cli.options import open_model
 from entropic_bpi.errors import InvalidProblemError
@@ -27,6 +27,12 @@ _STANDING = {
     ("upper", "implicit"): "proved on paper; constants=sharp",
     ("upper", "printed"): "printed only",
 }
+
+
+def table_of(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Return a table of rows that have the same keys, which are its titles."""
+    listed = list(rows)
+    return [tuple(listed[0]), *(tuple(row.values()) for row in listed)]
 
 
 def compare(

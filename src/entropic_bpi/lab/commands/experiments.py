@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import entropic_bpi as eb
-from entropic_bpi.cli.facts import Answer, Fact, data, line, table_of
+from entropic_bpi.cli.facts import Answer, Fact, data, line
 from entropic_bpi.cli.options import open_model, options_of, parse_params, relayed, with_options
 from entropic_bpi.errors import InvalidProblemError
+from entropic_bpi.lab.commands.compare import table_of
 from entropic_bpi.tools.text import printable
 
 RESULTS = "results.duckdb"

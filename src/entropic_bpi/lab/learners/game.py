@@ -12,12 +12,12 @@ import numpy as np
 
 from entropic_bpi.errors import InvalidProblemError
 from entropic_bpi.lab.learners import kernels
+from entropic_bpi.lab.limits.bounds import check_exponent
 from entropic_bpi.model import planning
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.model.parts.arrays import SparseTransitions, starts_of
 from entropic_bpi.tools.checks import (
     check_choice,
-    check_exponent,
     check_finite,
     check_integer,
     check_memory,

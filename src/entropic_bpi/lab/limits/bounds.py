@@ -30,6 +30,12 @@ _LARGEST_DELTA = 1 / 16
 _ROUNDING = 1e-12
 
 
+def check_exponent(beta: float, reach: float) -> None:
+    """Raise an error if the product of ``beta`` and ``reach``, the largest value, could overflow."""
+    if not abs(beta) * reach <= 1e300:
+        raise InvalidProblemError(f"|beta| times {reach:g} must be at most 1e+300, got beta = {beta:g}")
+
+
 # -- the lower bound -----------------------------------------------------------------------------------------
 
 
@@ -65,7 +71,7 @@ def condition_a(n_states: int, n_actions: int, horizon: int, *, beta: float, eps
     """
     beta, eps = checks.check_finite("beta", beta), checks.check_positive("eps", eps)
     paid_steps = hard_shape(n_states, n_actions, horizon).paid_steps
-    checks.check_exponent(beta, max(horizon + 1, eps))
+    check_exponent(beta, max(horizon + 1, eps))
     return _log_excess(abs(beta), eps) <= _log_condition(beta, paid_steps)
 
 
@@ -205,7 +211,7 @@ def _log_lower(
     beta, delta = checks.check_finite("beta", beta), checks.check_probability("delta", delta)
     shape, (n_states, n_actions, horizon) = hard_shape(*sizes), sizes
     exits = -(-horizon // 3) if form == "printed" else shape.exits
-    checks.check_exponent(beta, horizon if eps is None else max(horizon + 1, eps))
+    check_exponent(beta, horizon if eps is None else max(horizon + 1, eps))
     why = "the number of steps in which the hard instance of these sizes can pay"
     largest, b = _check_return(max_return, horizon - exits - shape.depth, why), abs(beta)
     if eps is not None and _log_excess(b, eps) > (limit := _log_condition(beta, largest, form == "printed")):
@@ -353,7 +359,7 @@ def upper_bound(
     beta, eps = checks.check_finite("beta", beta), checks.check_positive("eps", eps)
     delta, max_return = checks.check_probability("delta", delta), checks.check_positive("max_return", max_return)
     largest = _check_return(max_return, horizon, "the horizon, since rewards lie in [0, 1]")
-    checks.check_exponent(beta, max(horizon + 1, eps))
+    check_exponent(beta, max(horizon + 1, eps))
     if form != "implicit" and beta == 0:
         raise InvalidProblemError(f"form={form!r} needs beta != 0: it has no limit at 0; form='implicit' has one")
     log_sah = math.log(n_states) + math.log(n_actions) + math.log(horizon)

@@ -39,6 +39,7 @@ from scipy import optimize, sparse
 
 from entropic_bpi.errors import EntropicBPIError, InvalidProblemError
 from entropic_bpi.lab.limits.alternatives import AlternativeKernels, DenseModel, Target, row_divergence
+from entropic_bpi.lab.limits.bounds import check_exponent
 from entropic_bpi.model.mdp import FiniteMDP, check_model
 from entropic_bpi.tools import checks
 from entropic_bpi.tools.text import shown
@@ -150,7 +151,7 @@ def characteristic_time(
         raise InvalidProblemError("stationary=True asks for kernels that do not change, but the model's does")
     rounds = checks.check_integer("rounds", rounds)
     seconds = np.inf if seconds is None else checks.check_positive("seconds", seconds)
-    checks.check_exponent(beta, mdp.horizon * max(map(abs, mdp.reward_range)))
+    check_exponent(beta, mdp.horizon * max(map(abs, mdp.reward_range)))
     model = DenseModel.of(mdp, beta)
     search = _Search(AlternativeKernels(model, eps, successors is None, bool(stationary)), delta)
     solution = search.run(rounds, seconds)

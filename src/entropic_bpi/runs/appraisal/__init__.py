@@ -209,7 +209,7 @@ def appraise(
     measures : sequence of str
         ``"mean"``; ``"cvar 0.05"``, the mean of the worst 5 % of the returns; ``"quantile 0.05"``, the return that is not
         exceeded in 5 % of the episodes; ``"entropic -1"`` and ``"evar 0.05"``; ``"below 0"`` and ``"above 0"``, the
-        probabilities of a return of at most, or at least, 0.
+        probabilities of a return of at most, or at least, 0. The default has no EVaR if rewards are discounted.
     delta : float, optional
         The probability with which an interval may be wrong. Default: that of the run. Required for a log.
     bins : int, optional
@@ -259,6 +259,8 @@ def appraise(
                 "random rewards are learned for one risk: certify(…, policies=…) compares its values"
             )
         planned = {str(name): read_policy(policy, data.problem, data.labels) for name, policy in policies.items()}
+        if measures is MEASURES and data.problem.discount is not None:
+            asked = [measure for measure in asked if measure.kind != "evar"]
         found = _certified(data, planned, asked, bins)
     return replace(found, history=getattr(evidence, "history", None))
 

@@ -9,7 +9,7 @@ from entropic_bpi.problem.risk import Entropic, EVaR, Risk
 from entropic_bpi.tools.checks import check_finite, check_probability
 from entropic_bpi.tools.text import shown
 
-MEASURES = ("mean", "cvar 0.05", "quantile 0.05")
+MEASURES = ("mean", "cvar 0.05", "quantile 0.05", "entropic -1", "evar 0.05", "below 0")
 _CHECKS: dict[str, Callable[[float], float]] = {
     "cvar": check_level,
     "quantile": lambda level: check_probability("the level of a quantile", level),
