@@ -258,3 +258,15 @@ def test_rewards_in_a_unit_have_it_in_every_number(tmp_path):
     assert "A shop" in page
     assert "probability of at most −\u2060€5" in page  # with no line break between sign and currency
     assert "certainly better" in appraisal._repr_html_()
+
+
+def test_six_measures_are_the_default_and_with_a_discount_all_but_evar():
+    bridge = eb.instances.risky_bridge(horizon=3)
+    every = ["mean", "cvar 0.05", "quantile 0.05", "entropic -1", "evar 0.05", "below 0"]
+    goal = {"beta": -1.0, "eps": 0.5, "delta": 0.1, "successors": "model", "seed": 1, "max_episodes": 20}
+    run, endless = eb.identify(bridge, **goal), eb.identify(bridge, **goal, discount=0.5, stationary=True)
+    for evidence, bins in ((bridge, None), (run, None), (endless, 40)):
+        table = eb.appraise(evidence, {"own": run.policy if evidence is bridge else evidence.policy}, bins=bins).table
+        assert [row["measure"] for row in table] == [
+            one for one in every if evidence is not endless or one[:4] != "evar"
+        ]
