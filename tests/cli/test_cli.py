@@ -349,5 +349,5 @@ def test_a_warning_is_a_line_on_stderr(tmp_path):
     words = [sys.executable, "-m", "entropic_bpi", "convert", "risky-bridge", "bridge.csv"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0
-    assert done.stderr.splitlines()[0].startswith("warning: bridge.csv does not hold state_names")
+    assert done.stderr.splitlines()[0].startswith("warning: bridge.csv does not contain state_names")
     assert ".py" not in done.stderr

@@ -443,7 +443,7 @@ def test_larger_exponents_are_refused(constants):
     with pytest.raises(eb.InvalidProblemError, match=r"\|beta\| \* horizon \* reward range = 700"):
         Bernstein(problem_of(mdp, -100.0), constants, LOWEST)
     scaled = eb.FiniteMDP(mdp.transitions, 10 * mdp.rewards, horizon=7)
-    with pytest.raises(eb.InvalidProblemError, match="double precision"):
+    with pytest.raises(eb.InvalidProblemError, match="beyond which the bounds overflow"):
         Bernstein(problem_of(scaled, 12.0), constants, LOWEST)
 
 

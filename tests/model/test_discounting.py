@@ -312,7 +312,7 @@ def test_the_command_line_says_what_comes_after_the_horizon(risk):
     assert (low, high) == (0.0, pytest.approx(0.95**20 / 0.05))
     assert long["tail"] == [0.0, pytest.approx(0.95**405 / 0.05)]
     words = " ".join(text.split())
-    assert "value and return are those of the first 20 steps, and all later ones add between 0 and 7.17" in words
+    assert "value and return above are those of the first 20 steps, and later steps add between 0 and 7.17" in words
     assert f"and {short.get('upper', short['value']) + high:.6f}" in words
 
 
