@@ -158,6 +158,8 @@ class TestParts:
         names = " ".join(certify.instances(quick=False))
         assert all(name in names for name in eb.instances.names())
 
+    @pytest.mark.slow
+    @pytest.mark.sample
     def test_command_line_writes_the_files(self, tmp_path, capsys):
         command.main(["--quick", "--no-peers", "--only", "certify", "--out", str(tmp_path)])
         assert {path.name for path in tmp_path.iterdir()} == {"benchmarks.csv", "benchmarks.md"}

@@ -153,7 +153,7 @@ def test_no_folder_for_the_cache_costs_one_warning(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "damage"),
     [
-        ("*.nbi", b"\x80\x05garbage"),
+        pytest.param("*.nbi", b"\x80\x05garbage", marks=pytest.mark.slow),
         ("*.nbc", None),
         pytest.param("*.nbi", b"", marks=pytest.mark.slow),
         pytest.param("*.nbi", None, marks=pytest.mark.slow),

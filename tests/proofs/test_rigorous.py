@@ -90,7 +90,7 @@ def check_honest(kind, many):
 
 @pytest.mark.parametrize("kind", [*KINDS, evar_of_random_rewards, noise])
 def test_honest_certificates_are_proved(kind):
-    check_honest(kind, 2)
+    check_honest(kind, 1)
 
 
 @pytest.mark.slow

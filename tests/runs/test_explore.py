@@ -51,7 +51,7 @@ def losses(found, kernel, rewards, beta, horizon):
 
 
 @pytest.mark.parametrize("declared", [KNOWN, {"successors": "model"}, {"stationary": True}, {}])
-@pytest.mark.parametrize("betas", [(0.0, 0.0), (-2.0, -0.5), (-0.5, 1.0)])
+@pytest.mark.parametrize("betas", [pytest.param((0.0, 0.0), marks=pytest.mark.slow), (-2.0, -0.5), (-0.5, 1.0)])
 def test_the_promise_is_verified_and_kept(declared, betas):
     mdp, kernel = lottery(1, 2)
     found = eb.explore(mdp, eps=0.6, delta=0.1, betas=betas, seed=2, **declared)

@@ -27,7 +27,12 @@ SHAPES = [(4, 2), (3, 4, 2), (4, 2, 4), (3, 4, 2, 4)]
 @pytest.mark.parametrize("after", range(4))
 @pytest.mark.parametrize(
     "declared",
-    [{}, {"successors": "model"}, {"stationary": True}, {"successors": "model", "stationary": True, "start": None}],
+    [
+        {},
+        pytest.param({"successors": "model"}, marks=pytest.mark.slow),
+        pytest.param({"stationary": True}, marks=pytest.mark.slow),
+        {"successors": "model", "stationary": True, "start": None},
+    ],
 )
 def test_the_claim_is_that_of_a_model_with_these_rewards(before, after, declared):
     rng = np.random.default_rng(5)

@@ -95,7 +95,9 @@ def run_folder(tmp_path_factory):
 # -- what it says ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (i % 2)) for i, kind in enumerate(KINDS)]
+)
 def test_every_kind_of_certificate_has_a_report_in_the_same_order(kind):
     page, claim = Page(page_of(kind)), claim_of(certificate_of(kind))
     assert [h2["id"] for h2 in page.all("h2")] == SECTIONS

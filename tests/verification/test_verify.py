@@ -357,7 +357,7 @@ def some_tamperings(case, rng, many):
     return [change for i, change in enumerate(every) if i not in dropped]
 
 
-@pytest.mark.parametrize(("many", "least"), [(9, 200), pytest.param(80, 1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("many", "least"), [(6, 150), pytest.param(80, 1000, marks=pytest.mark.slow)])
 def test_single_changes_are_refused_each_with_a_reason(many, least, certified, tmp_path):
     refused, changed_policies, accepted, rng = 0, 0, [], np.random.default_rng(0)
     for name, case in certified.items():

@@ -67,6 +67,8 @@ def test_measured_times_stand_beside_the_bounds_of_the_theory():
     assert FIGURES["tight"].draw(table).axes
 
 
+@pytest.mark.slow
+@pytest.mark.sample
 def test_a_point_below_the_lower_bound_is_not_counted():
     wanted = {(1, 0.04), (1, 0.1)}
     chosen = [spec for spec in FIGURES["tight"].sweep(QUICK) if (spec.beta, spec.options["eps"]) in wanted]
