@@ -1,6 +1,6 @@
 r"""Episodes of a simulated :class:`~entropic_bpi.model.mdp.FiniteMDP`, one at a time or many at once.
 
-Episodes follow a :class:`~entropic_bpi.types.Behaviour`: ``lead`` until the first step and state at which ``switch_action``
+Episodes follow a ``Behaviour``: ``lead`` until the first step and state at which ``switch_action``
 is not -1, then that action, then ``greedy``; or ``greedy`` from the start. Its only memory is whether the lead continues.
 
 **Many at once.** The episodes that are in the same state at a step go to their next states independently, so the numbers of
