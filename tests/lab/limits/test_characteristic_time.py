@@ -184,6 +184,20 @@ def test_a_time_limit_gives_the_best_bound_so_far(monkeypatch):
     assert 0 == bounds[0] < bounds[1] <= bounds[2] == whole
 
 
+def test_a_program_that_takes_too_long_is_solved_for_fewer_alternatives(monkeypatch):
+    mdp, minimise, sizes = eb.instances.risky_bridge(horizon=5), characteristic._LinearProgram.minimise, []
+
+    def impatient(self, variable, seconds):
+        sizes.append(len(self.rows["at_most"]))
+        return None if len(sizes) < 3 else minimise(self, variable, seconds)
+
+    whole = theory.characteristic_time(mdp, 1.0, 0.05, rounds=1).episodes
+    monkeypatch.setattr(characteristic._LinearProgram, "minimise", impatient)
+    fewer = theory.characteristic_time(mdp, 1.0, 0.05, rounds=1)
+    assert sizes[0] > sizes[1] > sizes[2]
+    assert 0 < fewer.episodes <= whole * (1 + 1e-6)
+
+
 @pytest.mark.parametrize("beta", sampled(BETAS, [0.0]))
 def test_what_the_visits_must_rule_out_is_ruled_out(beta):
     mdp = garnet()

@@ -121,8 +121,8 @@ def characteristic_time(
     rounds : int
         Largest number of rounds in which alternatives are improved; more rounds give a better bound.
     seconds : float, optional
-        Search for alternatives for this time, and use those found so far; the last linear program is still solved.
-        Without a limit the result is reproducible.
+        Search for alternatives for this time, and use those found so far. A linear program may take as long again; if it
+        does not end, it is solved for half of the alternatives. Without a limit the result is reproducible.
 
     Returns
     -------
@@ -225,7 +225,13 @@ class _Search:
                     self._add_alternatives(index, solution)
             if len(self.alternatives) == known:
                 break
-            improved = self._program()
+            improved = self._program(seconds)
+            while improved is None and known == 0 and len(self.alternatives) > 1:  # keep the more important half
+                del self.alternatives[len(self.alternatives) // 2 :]
+                improved = self._program(seconds)
+            if improved is None:
+                del self.alternatives[known:]
+                break
             if improved.episodes <= solution.episodes:
                 break
             gain, solution = improved.episodes / (solution.episodes or 1.0), improved
@@ -287,11 +293,17 @@ class _Search:
             values = (table[h] + self.model.kernel[h] @ values).max(axis=1)
         return float(self.model.start @ values)
 
-    def _program(self) -> _Solution:
-        """Solve the program, and add tangents of φ at the shares found, until they no longer matter."""
-        tangents = {min(t, 0.999) * (1 - self.delta) for t in _TANGENTS}
+    def _program(self, seconds: float) -> _Solution | None:
+        """Solve the program, and add tangents of φ at the shares found, until they no longer matter or the time is up.
+
+        The result is None if not even the first program was solved in this time.
+        """
+        tangents, began, solution = {min(t, 0.999) * (1 - self.delta) for t in _TANGENTS}, time.perf_counter(), None
         while True:
-            solution = self._solve_program(sorted(tangents))
+            newer = self._solve_program(sorted(tangents), max(began + seconds - time.perf_counter(), 0.01))
+            if newer is None:
+                return solution
+            solution = newer
             open_ended = [x for a, x in zip(self.alternatives, solution.shares, strict=True) if not a.decisive]
             new = {round(float(x), 4) for x in open_ended if 1e-4 < x < 1 - self.delta}
             new = {x for x in new if min(abs(x - t) for t in tangents) > 0.05 * x}
@@ -299,8 +311,11 @@ class _Search:
                 return solution
             tangents |= new
 
-    def _solve_program(self, tangents: list[float]) -> _Solution:
-        r"""Minimise :math:`T`; variables are visits, T and, if needed, the flows of the law and of its parts, and shares."""
+    def _solve_program(self, tangents: list[float], seconds: float) -> _Solution | None:
+        r"""Minimise :math:`T`, or return None if it takes too long.
+
+        Variables are visits, T and, if needed, the flows of the law and of its parts, and shares.
+        """
         flow, inflow, size, delta = self.flow, self.inflow, self.flow.shape[1], self.delta
         source, nothing = -sparse.csr_array(inflow[:, None]), np.zeros(len(inflow))
         scale = float(np.median([a.divergence.max() for a in self.alternatives]))
@@ -332,7 +347,10 @@ class _Search:
                 terms = [information, (share_of[k], sparse.csr_array([[slope]]))]
                 height = np.array([slope * x - _divergence(x, delta)])
                 priced.append((program.constrain("at_most", terms, height), k))
-        outcome, prices = program.minimise(total.start)
+        solved = program.minimise(total.start, seconds)
+        if solved is None:
+            return None
+        outcome, prices = solved
         price, worth = np.zeros(size), 0.0
         for row, k in priced:
             price += prices[row] * self.alternatives[k].divergence / scale
@@ -366,12 +384,14 @@ class _LinearProgram:
         self.rows[kind].append((terms, right))
         return first
 
-    def minimise(self, variable: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the solution, and the multipliers of the constraints ``"at_most"``."""
+    def minimise(self, variable: int, seconds: float) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the solution and the multipliers of the constraints ``"at_most"``, or None if it takes too long."""
         objective = np.zeros(len(self.bounds))
         objective[variable] = 1.0
         system = (*self._system("at_most"), *self._system("equal"))
-        outcome = optimize.linprog(objective, *system, self.bounds, method="highs")
+        outcome = optimize.linprog(objective, *system, self.bounds, method="highs", options={"time_limit": seconds})
+        if outcome.status == 1:
+            return None
         if outcome.status != 0:
             raise EntropicBPIError(f"the linear program of the characteristic time was not solved: {outcome.message}")
         return np.asarray(outcome.x), np.maximum(-outcome.ineqlin.marginals, 0.0)
