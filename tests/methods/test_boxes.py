@@ -11,7 +11,7 @@ from reference.kl_attack import Shape, draw
 import entropic_bpi as eb
 from entropic_bpi.methods.kl import boxes
 from entropic_bpi.methods.kl.ball import boxed_extreme, kl_extremum
-from entropic_bpi.methods.kl.boxes import EVENTS, MOST_LABELS, least_divergence
+from entropic_bpi.methods.kl.boxes import EVENTS, MOST_LABELS, MOST_LAWS, least_divergence
 from entropic_bpi.methods.kl.method import KL
 from entropic_bpi.methods.kl.plan import _plan_small, boxes_due
 from entropic_bpi.methods.kl.records import new_scratch
@@ -438,3 +438,10 @@ def test_a_cut_of_an_event_that_is_no_union_of_classes_is_caught(monkeypatch):
     monkeypatch.setattr(boxes, "_intervals", of_overlapping_events)
     with pytest.raises(AssertionError):
         check_noise(range(12))
+
+
+def test_boxes_are_not_tried_for_many_laws():
+    goal = {"beta": -1.0, "eps": 0.5, "delta": 0.1, "successors": "model", "stationary": True}
+    for n_states, tried in ((MOST_LAWS // 4, True), (MOST_LAWS // 4 + 1, False)):
+        mdp = eb.instances.garnet(n_states, 4, 3, horizon=3, seed=0)
+        assert (KL(Problem.from_mdp(mdp, **goal)).boxed >= 0) == tried

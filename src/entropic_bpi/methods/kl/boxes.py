@@ -35,6 +35,8 @@ from entropic_bpi.problem.rows import actions_at, is_allowed, row_of
 from entropic_bpi.types import EMPTY, RATIO, Cut, Integers, Reals
 
 MOST_LEAVES = 50
+# With more laws, cutting fewer than MOST_LEAVES of them changes little, and takes longer than the plans.
+MOST_LAWS = 400
 # Tried again when the episodes have grown by this factor.
 BOX_GROWTH = 1.1
 # Boxes are not tried if the gap is more times larger than ε. The first leaves may predict this many times the allowed ones.

@@ -139,7 +139,7 @@ class KL:
         self.left_out = problem.tail[1] - problem.tail[0]
         # The laws that boxes may cut, and the number of episodes when boxes were tried last; -1: they are never tried.
         self.laws = boxes.laws_of(problem)
-        self.boxed = 1 if len(self.laws.number) and device == "cpu" else -1
+        self.boxed = 1 if 0 < len(self.laws.number) <= boxes.MOST_LAWS and device == "cpu" else -1
         eps = problem.eps - self.bias - self.left_out
         self.rules = plans_of.plan_constants(problem, beta, seed, self.challenge, eps, boxed=self.boxed >= 0)
         self.rewards = RewardBounds(problem, beta) if problem.random_rewards else None
