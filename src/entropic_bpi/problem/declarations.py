@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
-from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -98,7 +97,7 @@ def _entry(check: Callable[[str, Any], Any], help: str, kind: Any = None, **rest
 
 def _named(check: Callable[[str, Any], Any], help: str, metavar: str | None = None) -> Any:
     """Return an entry that is not part of the proof; on the command line, names in a list are separated by commas."""
-    from_text = None if metavar is None else methodcaller("split", ",")
+    from_text = None if metavar is None else lambda text: text.split(",")
     return _entry(check, help, str, metavar=metavar, section="names", from_text=from_text)
 
 
